@@ -34,14 +34,14 @@ StageMetrics::StageMetrics(metrics::Registry& registry)
                                 {"link"}})) {}
 
 void StageMetrics::NewPlan() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   sent_.clear();
   compute_s_.clear();
   for (const metrics::Gauge& gauge : {compute_, bandwidth_, rtt_, ratio_, error_}) gauge.Clear();
 }
 
 void StageMetrics::Report(const std::string& device, int stage, const v1::StageTimes& times) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::map<std::string, Compute>& replicas = compute_s_[stage];
   replicas[device] = {.forward_s = times.forward_seconds(), .backward_s = times.backward_seconds()};
   Compute sum;
@@ -56,7 +56,7 @@ void StageMetrics::Report(const std::string& device, int stage, const v1::StageT
 }
 
 void StageMetrics::Sent(const std::string& device, const v1::LinkBytes& link) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Link(device, link);
 }
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <tuple>
 
+#include "lib/base/mutex.h"
 #include "lib/metrics/registry.h"
 #include "services/messages_fwd.h"
 
@@ -24,17 +24,18 @@ class StageMetrics {
   void Report(const std::string& device, int stage, const v1::StageTimes& times);
 
  private:
-  void Link(const std::string& device, const v1::LinkBytes& link);
+  void Link(const std::string& device, const v1::LinkBytes& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const metrics::Gauge compute_;
   const metrics::Counter bytes_;
   const metrics::Gauge bandwidth_, rtt_, ratio_, error_;
-  std::mutex mutex_;
-  std::map<std::tuple<std::string, std::string, int>, int64_t> sent_;  // by device, peer and class, since the plan began
+  base::Mutex mutex_;
+  // By device, peer and class, since the plan began.
+  std::map<std::tuple<std::string, std::string, int>, int64_t> sent_ ABSL_GUARDED_BY(mutex_);
   struct Compute {
     double forward_s = 0, backward_s = 0;
   };
-  std::map<int, std::map<std::string, Compute>> compute_s_;  // by stage and device: its replicas
+  std::map<int, std::map<std::string, Compute>> compute_s_ ABSL_GUARDED_BY(mutex_);  // by stage and device: its replicas
 };
 
 }  // namespace fusionllm::services

@@ -46,6 +46,7 @@ check "self-contained headers" header_sets
 check "generated files" tools/check-generated.sh
 check "a compile command of each source" tools/compile-commands.sh
 check "changed files under sanitizers" tools/check-sanitizers.sh
+check "locks of changed files" tools/check-thread-safety.sh
 check "clang-tidy on changed files" tools/tidy.sh
 
 if [ ${#failed[@]} -gt 0 ]; then

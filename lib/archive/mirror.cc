@@ -35,20 +35,20 @@ Mirror::~Mirror() {
 }
 
 void Mirror::Moved() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   moved_ = absl::Now();
 }
 
 void Mirror::Retried(const std::string& sentence) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     last_retry_ = sentence;
   }
   if (options_.retried) options_.retried(sentence);
 }
 
 void Mirror::Offer(const std::string& folder, int64_t step) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (options_.every_steps > 0 && step % options_.every_steps != 0) {
     left_out_ = {folder, step};
     return;
@@ -61,7 +61,7 @@ void Mirror::Offer(const std::string& folder, int64_t step) {
 }
 
 bool Mirror::behind() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return !waiting_.empty() || left_out_.has_value();
 }
 
@@ -85,8 +85,8 @@ void Mirror::Work() {
   while (true) {
     Offered next;
     {
-      std::unique_lock lock(mutex_);
-      if (!news_.wait(lock, stop, [this] { return !waiting_.empty(); })) return;
+      base::UniqueLock lock(mutex_);
+      if (!news_.wait(lock, stop, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !waiting_.empty(); })) return;
       next = waiting_.front();
     }
     std::string where;
@@ -102,7 +102,7 @@ void Mirror::Work() {
                        damaged ? "; it is passed over" : "; training goes on, and it is tried again until it works");
       options_.tell({.copied = status.ok(), .step = next.step, .message = status.ok() ? where : sentence});
     }
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     last_error_ = status;
     if (!failing_since_) failing_since_ = absl::Now();
     if (status.ok() || damaged) {
@@ -119,13 +119,13 @@ void Mirror::Work() {
     if (status.ok() || damaged) continue;
     lock.lock();
     const absl::Duration now = hurry ? std::min(pause, kHurriedPause) : pause;
-    news_.wait_for(lock, stop, absl::ToChronoNanoseconds(now), [&] { return hurry_ != hurry; });
+    news_.wait_for(lock, stop, absl::ToChronoNanoseconds(now), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return hurry_ != hurry; });
     pause = std::min(pause * 2, options_.max_backoff);
   }
 }
 
 absl::Status Mirror::Finish(absl::Duration timeout, std::stop_token stop) {
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   if (left_out_) {
     waiting_.push_back(*std::exchange(left_out_, std::nullopt));
     if (!worker_.joinable()) worker_ = std::jthread([this] { Work(); });
@@ -139,7 +139,8 @@ absl::Status Mirror::Finish(absl::Duration timeout, std::stop_token stop) {
     const absl::Time since = failing_since_ ? std::min(moved_, *failing_since_) : moved_;
     const absl::Duration left = timeout - (absl::Now() - since);
     if (left <= absl::ZeroDuration()) break;
-    news_.wait_for(lock, stop, absl::ToChronoNanoseconds(std::min(absl::Seconds(1), left)), [this] { return waiting_.empty(); });
+    news_.wait_for(lock, stop, absl::ToChronoNanoseconds(std::min(absl::Seconds(1), left)),
+                   [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_.empty(); });
   }
   if (waiting_.empty()) return last_error_;
   if (!last_error_.ok()) return last_error_;

@@ -10,7 +10,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -21,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lib/archive/mirror_target.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::archive {
 
@@ -85,15 +85,15 @@ class Mirror {
   std::stop_source stop_;
   std::unique_ptr<MirrorTarget> target_;
 
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable_any news_;
-  std::deque<Offered> waiting_;  // with the one under way in front
-  std::optional<Offered> left_out_;
-  absl::Status last_error_;
-  std::string last_retry_;  // why, of the copy under way
-  absl::Time moved_;
-  std::optional<absl::Time> failing_since_;
-  bool hurry_ = false;  // no more long pauses
+  std::deque<Offered> waiting_ ABSL_GUARDED_BY(mutex_);  // with the one under way in front
+  std::optional<Offered> left_out_ ABSL_GUARDED_BY(mutex_);
+  absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
+  std::string last_retry_ ABSL_GUARDED_BY(mutex_);  // why, of the copy under way
+  absl::Time moved_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Time> failing_since_ ABSL_GUARDED_BY(mutex_);
+  bool hurry_ ABSL_GUARDED_BY(mutex_) = false;  // no more long pauses
   std::jthread worker_;
 };
 

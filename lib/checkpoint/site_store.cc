@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/mutex.h"
 #include "lib/base/output_file.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
@@ -65,7 +66,7 @@ absl::StatusOr<std::vector<FileEntry>> SiteStore::Write(uint32_t epoch, int64_t 
   const std::string name = ToString(SiteFolder{.id = id_, .device = device_, .step = step, .number = number});
   const std::string folder = absl::StrCat(Root(), "/", name);
   {
-    const std::lock_guard lock(mutex_);  // before there is anything that GarbageCollect could see
+    const base::MutexLock lock(mutex_);  // before there is anything that GarbageCollect could see
     written_[name] = {epoch, step};
   }
   FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(folder));
@@ -98,7 +99,7 @@ absl::Status SiteStore::GarbageCollectDevice(const std::string& device, const Co
     const std::string save = absl::StrCat(id_, "/", device, "/", name);
     if (!ParseSiteFolder(save) || decided.kept.contains(save)) continue;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       const auto own = written_.find(save);
       if (own != written_.end() && own->second > std::pair(decided.epoch, decided.step)) continue;
       if (own != written_.end()) written_.erase(own);
@@ -133,8 +134,8 @@ absl::Status CanKeepShards(const std::string& directory) {
 absl::StatusOr<ShardsId> ShardsIdOf(const std::string& root) {
   constexpr int64_t kMaxBytes = 16 << 10;
   const std::string path = absl::StrCat(root, "/", kShardsIdName);
-  static std::mutex one_makes_it;  // executors of several sites come at the same time
-  const std::lock_guard lock(one_makes_it);
+  static base::Mutex one_makes_it;  // executors of several sites come at the same time
+  const base::MutexLock lock(one_makes_it);
   FUSIONLLM_RETURN_IF_ERROR(base::MakeFolders(root));
   FUSIONLLM_ASSIGN_OR_RETURN(const Whereabouts here, WhereaboutsOf(root));
   const absl::StatusOr<std::string> text = base::ReadSmallFile(path, kMaxBytes);

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/checkpoint/manifest.h"
 #include "lib/checkpoint/writer.h"
 
@@ -50,8 +50,8 @@ class SiteStore {
   absl::Status GarbageCollectDevice(const std::string& device, const CommitProgress& decided);
 
   const std::string directory_, id_, device_;
-  std::mutex mutex_;
-  std::map<std::string, std::pair<uint32_t, int64_t>> written_;  // by this object: folder -> epoch, step
+  base::Mutex mutex_;
+  std::map<std::string, std::pair<uint32_t, int64_t>> written_ ABSL_GUARDED_BY(mutex_);  // by this object: folder -> epoch, step
 };
 
 // OK: shards can be kept in `directory`, made when it is not there, or there may be some. An error: it can be neither made nor written, and

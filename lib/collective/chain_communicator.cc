@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/collective/chain_messages.h"
 #include "lib/collective/concatenation.h"
@@ -145,7 +145,7 @@ class ChainCommunicator final : public Communicator {
   }
 
   absl::Status Ended() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return ended_;
   }
 
@@ -323,7 +323,7 @@ class ChainCommunicator final : public Communicator {
   // Answers what the group ended with: the first `why`.
   absl::Status End(const absl::Status& why) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (!ended_.ok()) return ended_;
       ended_ = why;
     }
@@ -349,8 +349,8 @@ class ChainCommunicator final : public Communicator {
   CallHeader call_header_;
   std::vector<bool> received_headers_;
   std::vector<std::optional<int64_t>> left_;  // by rank: calls that a member had done when it left
-  std::mutex mutex_;
-  absl::Status ended_;
+  base::Mutex mutex_;
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -9,12 +9,12 @@ namespace fusionllm::collective {
 
 absl::Status DeferredCommunicator::Meet(const MeetFunction& meet) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (met_ != nullptr) return absl::FailedPreconditionError(absl::StrCat(membership().ToString(), " has met the others before"));
     if (!aborted_.ok()) return aborted_;
   }
   absl::StatusOr<std::unique_ptr<Communicator>> met = meet(stop_.get_token());
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!aborted_.ok()) return aborted_;  // which is why, if that failed
   FUSIONLLM_RETURN_IF_ERROR(met.status());
   if ((*met)->membership().ToString() != membership().ToString() || &(*met)->memory() != &memory_) {
@@ -27,13 +27,13 @@ absl::Status DeferredCommunicator::Meet(const MeetFunction& meet) {
 
 void DeferredCommunicator::Leave() {
   std::unique_ptr<Communicator> left;
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !aborting_; });
+  base::UniqueLock lock(mutex_);
+  changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !aborting_; });
   left = std::move(met_);
 }
 
 absl::StatusOr<Communicator*> DeferredCommunicator::Met() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!aborted_.ok() && met_ == nullptr) return aborted_;
   if (met_ == nullptr) return absl::FailedPreconditionError(absl::StrCat(membership().ToString(), " has not met the others"));
   return met_.get();
@@ -67,7 +67,7 @@ absl::Status DeferredCommunicator::Wait() {
 void DeferredCommunicator::Abort(absl::Status why) {
   Communicator* met = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!aborted_.ok()) return;
     aborted_ = why;
     met = met_.get();
@@ -76,7 +76,7 @@ void DeferredCommunicator::Abort(absl::Status why) {
   stop_.request_stop();
   if (met == nullptr) return;
   met->Abort(std::move(why));
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   aborting_ = false;
   changed_.notify_all();
 }

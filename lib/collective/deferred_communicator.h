@@ -5,11 +5,11 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/collective/communicator.h"
 
 namespace fusionllm::collective {
@@ -41,11 +41,11 @@ class DeferredCommunicator final : public Communicator {
   absl::StatusOr<Communicator*> Met();
 
   tensor::Memory& memory_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  std::unique_ptr<Communicator> met_;  // set and reset by the thread that makes the calls
-  bool aborting_ = false;              // its Abort is being called, outside of the lock: that may lead back here
-  absl::Status aborted_;
+  std::unique_ptr<Communicator> met_ ABSL_GUARDED_BY(mutex_);  // set and reset by the thread that makes the calls
+  bool aborting_ ABSL_GUARDED_BY(mutex_) = false;              // its Abort is being called, outside of the lock: that may lead back here
+  absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
   std::stop_source stop_;
 };
 

@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/tensor/bf16.h"
 
@@ -75,7 +75,7 @@ class SharedGroup {
 
   // Waits until every member has come. Errors: as of Communicator's calls.
   absl::StatusOr<std::shared_ptr<const Result>> Contribute(int rank, Contribution contribution, Combine combine, absl::Duration timeout) {
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     if (left_) End(HasLeft());
     FUSIONLLM_RETURN_IF_ERROR(ended_);
     const uint64_t round = round_;
@@ -84,7 +84,8 @@ class SharedGroup {
     own.came = true;
     if (Missing().empty()) {
       EndRound(combine);
-    } else if (!changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] { return round_ != round || !ended_.ok(); })) {
+    } else if (!changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
+                                  [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return round_ != round || !ended_.ok(); })) {
       End(absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s in %s", Who(rank), absl::FormatDuration(timeout),
                                                  absl::StrJoin(Missing(), ", "), own.contribution.call)));
     }
@@ -93,18 +94,18 @@ class SharedGroup {
   }
 
   void Leave(int rank) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     left_ = rank;
     if (Missing().size() < here_.size()) End(HasLeft());
   }
 
   void Abort(int rank, const absl::Status& why) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     End(absl::Status(why.code(), absl::StrCat(Who(rank), ": ", why.message())));
   }
 
   absl::Status status() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return ended_;
   }
 
@@ -119,19 +120,21 @@ class SharedGroup {
     member.rank = rank;
     return member.ToString();
   }
-  std::vector<size_t> Missing() const {
+  std::vector<size_t> Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::vector<size_t> missing;
     for (size_t rank = 0; rank < here_.size(); ++rank) {
       if (!here_[rank].came) missing.push_back(rank);
     }
     return missing;
   }
-  absl::Status HasLeft() const { return absl::UnavailableError(absl::StrCat(Who(*left_), " has left")); }
-  void End(absl::Status why) {
+  absl::Status HasLeft() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return absl::UnavailableError(absl::StrCat(Who(*left_), " has left"));
+  }
+  void End(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (ended_.ok()) ended_ = std::move(why);
     changed_.notify_all();
   }
-  void EndRound(Combine combine) {
+  void EndRound(Combine combine) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::vector<Contribution> all;
     for (Place& place : here_) {
       all.push_back(std::move(place.contribution));
@@ -148,27 +151,27 @@ class SharedGroup {
   }
 
   const Membership membership_;  // of any
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Place> here_;  // by rank
-  std::optional<int> left_;  // what is done already is no concern of those who stay
-  uint64_t round_ = 0;
-  std::shared_ptr<const Result> result_;
-  absl::Status ended_;
+  std::vector<Place> here_ ABSL_GUARDED_BY(mutex_);  // by rank
+  std::optional<int> left_ ABSL_GUARDED_BY(mutex_);  // what is done already is no concern of those who stay
+  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const Result> result_ ABSL_GUARDED_BY(mutex_);
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Circles by the number that rank 0 tells the others, until each of them has found it: rank 0 may leave sooner.
 class Circles {
  public:
   uint64_t Add(std::shared_ptr<SharedGroup> shared_group, int finders) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ++last_;
     if (finders > 0) shared_groups_[last_] = {std::move(shared_group), finders};
     return last_;
   }
   // Null where there is none.
   std::shared_ptr<SharedGroup> Find(uint64_t number) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto found = shared_groups_.find(number);
     if (found == shared_groups_.end()) return nullptr;
     std::shared_ptr<SharedGroup> shared_group = found->second.shared_group;
@@ -177,7 +180,7 @@ class Circles {
   }
   // That none will look for.
   void Remove(uint64_t number) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     shared_groups_.erase(number);
   }
 
@@ -186,9 +189,9 @@ class Circles {
     std::shared_ptr<SharedGroup> shared_group;
     int finders = 0;
   };
-  std::mutex mutex_;
-  uint64_t last_ = 0;
-  std::map<uint64_t, Entry> shared_groups_;
+  base::Mutex mutex_;
+  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, Entry> shared_groups_ ABSL_GUARDED_BY(mutex_);
 };
 
 Circles& OfThisProcess() {

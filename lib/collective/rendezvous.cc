@@ -67,7 +67,7 @@ absl::Status LocalRendezvous::Enter(const Membership& member, std::string bytes)
 absl::StatusOr<std::vector<std::string>> LocalRendezvous::Exchange(const Membership& member, std::string bytes, absl::Duration timeout,
                                                                    std::stop_token stop) {
   FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   FUSIONLLM_RETURN_IF_ERROR(Enter(member, std::move(bytes)));
   changed_.notify_all();
   Meeting& meeting = meetings_[member.group];

@@ -6,7 +6,6 @@
 
 #include <condition_variable>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -15,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/collective/communicator.h"
 
 namespace fusionllm::collective {
@@ -42,11 +42,11 @@ class LocalRendezvous final : public Rendezvous {
     std::vector<std::optional<std::string>> brought;  // by rank
     size_t missing() const;
   };
-  absl::Status Enter(const Membership& member, std::string bytes);
+  absl::Status Enter(const Membership& member, std::string bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any changed_;
-  std::map<std::string, Meeting> meetings_;  // the newest epoch of each group
+  std::map<std::string, Meeting> meetings_ ABSL_GUARDED_BY(mutex_);  // the newest epoch of each group
 };
 
 // What a member tells the others, and how they check it, whatever carried it.

@@ -10,7 +10,7 @@ namespace fusionllm::daemon {
 absl::Status LoopCheck::Check() {
   std::shared_future<void> answer;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!pending_.valid() || pending_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
       const auto promise = std::make_shared<std::promise<void>>();
       pending_ = promise->get_future().share();

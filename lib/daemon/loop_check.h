@@ -5,11 +5,11 @@
 
 #include <functional>
 #include <future>
-#include <mutex>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::daemon {
 
@@ -27,8 +27,8 @@ class LoopCheck {
   const std::string loop_;
   const PostFunction post_;
   const absl::Duration timeout_;
-  std::mutex mutex_;
-  std::shared_future<void> pending_;
+  base::Mutex mutex_;
+  std::shared_future<void> pending_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::daemon

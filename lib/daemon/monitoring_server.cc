@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/host_port.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/base/thread_limit.h"
 #include "lib/daemon/http_exchange.h"
@@ -97,11 +97,11 @@ struct MonitoringServer::Http {
   const int listener;
   const int stop_fd = eventfd(0, EFD_CLOEXEC);
   std::atomic<bool> stopping = false;
-  std::mutex mutex;  // of what follows
-  std::vector<pthread_t> threads;
-  std::optional<pthread_t> ended;  // to be joined
-  size_t waiting = 0;              // of threads: for a connection, or about to
-  std::vector<int> incomplete;     // connections whose request is being read, the oldest first
+  base::Mutex mutex;
+  std::vector<pthread_t> threads ABSL_GUARDED_BY(mutex);
+  std::optional<pthread_t> ended ABSL_GUARDED_BY(mutex);  // to be joined
+  size_t waiting ABSL_GUARDED_BY(mutex) = 0;              // of threads: for a connection, or about to
+  std::vector<int> incomplete ABSL_GUARDED_BY(mutex);     // connections whose request is being read, the oldest first
 
   HttpReply AnswerTo(const HttpRequest& request) const {
     const std::string& path = request.path;
@@ -124,7 +124,7 @@ struct MonitoringServer::Http {
   // Before a connection is read, others wait for the next ones, unless there are kMaxThreads. Two, so that there is one left where a
   // thread cannot be started. With kMaxThreads, the thread of the oldest incomplete request gets free for them.
   void Busy(int fd) {
-    const std::lock_guard lock(mutex);
+    const base::MutexLock lock(mutex);
     if (--waiting < kMaxWaiting) StartThreadLocked();
     if (waiting == 0 && !incomplete.empty()) {
       shutdown(incomplete.front(), SHUT_RD);  // what has come is still read: perhaps it is complete by now
@@ -134,7 +134,7 @@ struct MonitoringServer::Http {
   }
 
   void HaveRead(int fd) {
-    const std::lock_guard lock(mutex);
+    const base::MutexLock lock(mutex);
     std::erase(incomplete, fd);
   }
 
@@ -142,7 +142,7 @@ struct MonitoringServer::Http {
   bool Idle() {
     std::optional<pthread_t> before;
     {
-      const std::lock_guard lock(mutex);
+      const base::MutexLock lock(mutex);
       if (stopping || waiting < kMaxWaiting) {
         ++waiting;
         return true;
@@ -176,7 +176,7 @@ struct MonitoringServer::Http {
     }
   }
 
-  bool StartThreadLocked() {
+  bool StartThreadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (stopping || threads.size() == kMaxThreads) return false;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
@@ -195,14 +195,14 @@ struct MonitoringServer::Http {
   }
 
   bool Start() {
-    const std::lock_guard lock(mutex);
+    const base::MutexLock lock(mutex);
     for (size_t i = 0; i < kMaxWaiting; ++i) StartThreadLocked();
     return !threads.empty();
   }
 
   ~Http() {
     {
-      const std::lock_guard lock(mutex);  // no thread begins or leaves any more
+      const base::MutexLock lock(mutex);  // no thread begins or leaves any more
       stopping = true;
     }
     eventfd_write(stop_fd, 1);

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "absl/time/clock.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -23,14 +24,14 @@ class MachineClock : public Clock {
 }  // namespace
 
 bool Clock::WaitFor(absl::Duration time, const std::stop_token& stop) {
-  std::mutex mutex;
+  base::Mutex mutex;  // for the wait alone
   std::condition_variable changed;
   const std::stop_callback wake(stop, [&] {
-    const std::lock_guard lock(mutex);
+    const base::MutexLock lock(mutex);
     changed.notify_all();
   });
   const absl::Duration deadline = Monotonic() + time;
-  std::unique_lock lock(mutex);
+  base::UniqueLock lock(mutex);
   while (!stop.stop_requested() && Monotonic() < deadline) WaitUntil(lock, changed, deadline);
   return !stop.stop_requested();
 }

@@ -13,6 +13,8 @@
 #include <numeric>
 #include <utility>
 
+#include "lib/base/mutex.h"
+
 namespace fusionllm::metrics {
 namespace {
 
@@ -31,7 +33,7 @@ class SeriesMap {
   template <class Use, class... Arguments>
   void With(const LabelValues& values, const Use& use, const Arguments&... arguments) {
     if (values.size() != labels_.size()) Die(family_.GetName(), "a value for each label is wanted");
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     auto found = series_.find(values);
     if (found == series_.end()) {
       if (series_.size() >= kMaxSeries) return;
@@ -43,13 +45,13 @@ class SeriesMap {
   }
 
   void Clear() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (const auto& [values, series] : series_) family_.Remove(series);
     series_.clear();
   }
 
   void Remove(const LabelValues& values) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto found = series_.find(values);
     if (found == series_.end()) return;
     family_.Remove(found->second);
@@ -59,8 +61,8 @@ class SeriesMap {
  private:
   prometheus::Family<T>& family_;
   const std::vector<std::string> labels_;
-  std::mutex mutex_;
-  std::map<LabelValues, T*> series_;
+  base::Mutex mutex_;
+  std::map<LabelValues, T*> series_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A gauge that is read when it is wanted.
@@ -119,14 +121,21 @@ struct Histogram::Series : SeriesMap<prometheus::Histogram> {
 
 struct Registry::Impl {
   prometheus::Registry registry;
-  mutable std::mutex mutex;  // of what follows
-  std::vector<FamilyInfo> families;
-  std::vector<std::unique_ptr<Gauge::Series>> gauges;
-  std::vector<std::unique_ptr<Counter::Series>> counters;
-  std::vector<std::unique_ptr<Histogram::Series>> histograms;
-  std::vector<std::function<void()>> refreshers;
-  std::vector<ReadGauge> read_gauges;
-  std::mutex text_mutex;  // a refresh may clear series: no reader is to see the moment between
+  mutable base::Mutex mutex;
+  std::vector<FamilyInfo> families ABSL_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<Gauge::Series>> gauges ABSL_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<Counter::Series>> counters ABSL_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<Histogram::Series>> histograms ABSL_GUARDED_BY(mutex);
+  std::vector<std::function<void()>> refreshers ABSL_GUARDED_BY(mutex);
+  std::vector<ReadGauge> read_gauges ABSL_GUARDED_BY(mutex);
+  base::Mutex text_mutex;  // held while the text is made: a refresh may clear series: no reader is to see the moment between
+
+  void Declare(const FamilySpec& spec, Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const FamilyInfo info = {spec.prefix + spec.name, kind, spec.labels, spec.help};
+    const auto at = std::lower_bound(families.begin(), families.end(), info.name, [](const auto& f, const auto& n) { return f.name < n; });
+    if (at != families.end() && at->name == info.name) Die(info.name, "declared twice");
+    families.insert(at, info);
+  }
 };
 
 const char* Name(Kind kind) {
@@ -176,43 +185,35 @@ Registry::Registry(const std::string& program, const std::string& version) : imp
 
 Registry::~Registry() = default;
 
-void Registry::Declare(const FamilySpec& spec, Kind kind) {
-  const FamilyInfo info = {spec.prefix + spec.name, kind, spec.labels, spec.help};
-  const auto at =
-      std::lower_bound(impl_->families.begin(), impl_->families.end(), info.name, [](const auto& f, const auto& n) { return f.name < n; });
-  if (at != impl_->families.end() && at->name == info.name) Die(info.name, "declared twice");
-  impl_->families.insert(at, info);
-}
-
 Gauge Registry::AddGauge(const FamilySpec& spec) {
-  const std::lock_guard lock(impl_->mutex);
-  Declare(spec, Kind::kGauge);
+  const base::MutexLock lock(impl_->mutex);
+  impl_->Declare(spec, Kind::kGauge);
   auto& family = prometheus::BuildGauge().Name(spec.prefix + spec.name).Help(spec.help).Register(impl_->registry);
   return Gauge(impl_->gauges.emplace_back(std::make_unique<Gauge::Series>(family, spec.labels)).get());
 }
 
 Counter Registry::AddCounter(const FamilySpec& spec) {
-  const std::lock_guard lock(impl_->mutex);
-  Declare(spec, Kind::kCounter);
+  const base::MutexLock lock(impl_->mutex);
+  impl_->Declare(spec, Kind::kCounter);
   auto& family = prometheus::BuildCounter().Name(spec.prefix + spec.name).Help(spec.help).Register(impl_->registry);
   return Counter(impl_->counters.emplace_back(std::make_unique<Counter::Series>(family, spec.labels)).get());
 }
 
 Histogram Registry::AddHistogram(const FamilySpec& spec, std::vector<double> buckets) {
-  const std::lock_guard lock(impl_->mutex);
-  Declare(spec, Kind::kHistogram);
+  const base::MutexLock lock(impl_->mutex);
+  impl_->Declare(spec, Kind::kHistogram);
   auto& family = prometheus::BuildHistogram().Name(spec.prefix + spec.name).Help(spec.help).Register(impl_->registry);
   return Histogram(impl_->histograms.emplace_back(std::make_unique<Histogram::Series>(family, spec.labels, std::move(buckets))).get());
 }
 
 void Registry::OnCollect(std::function<void()> refresh) {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->refreshers.push_back(std::move(refresh));
 }
 
 void Registry::AddCallbackGauge(const FamilySpec& spec, std::function<void(const Emit& tell)> read) {
-  const std::lock_guard lock(impl_->mutex);
-  Declare(spec, Kind::kGauge);
+  const base::MutexLock lock(impl_->mutex);
+  impl_->Declare(spec, Kind::kGauge);
   ReadGauge gauge{
       {spec.prefix + spec.name, Kind::kGauge, spec.labels, spec.help}, std::vector<size_t>(spec.labels.size()), std::move(read)};
   std::iota(gauge.order.begin(), gauge.order.end(), 0);
@@ -221,11 +222,11 @@ void Registry::AddCallbackGauge(const FamilySpec& spec, std::function<void(const
 }
 
 std::string Registry::Text() {
-  const std::lock_guard one_at_a_time(impl_->text_mutex);
+  const base::MutexLock one_at_a_time(impl_->text_mutex);
   std::vector<std::function<void()>> refreshers;
   std::vector<ReadGauge> read_gauges;
   {
-    const std::lock_guard lock(impl_->mutex);
+    const base::MutexLock lock(impl_->mutex);
     refreshers = impl_->refreshers;
     read_gauges = impl_->read_gauges;
   }
@@ -236,7 +237,7 @@ std::string Registry::Text() {
 }
 
 std::vector<FamilyInfo> Registry::Families() const {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return impl_->families;
 }
 

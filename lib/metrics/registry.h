@@ -116,7 +116,6 @@ class Registry {
 
  private:
   struct Impl;
-  void Declare(const FamilySpec& spec, Kind kind);
   const std::unique_ptr<Impl> impl_;
 };
 

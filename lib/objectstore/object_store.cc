@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <mutex>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "lib/base/certificate_clock.h"
+#include "lib/base/mutex.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/checkpoint/hashed_file.h"
@@ -93,8 +93,8 @@ absl::Status ObjectStore::PauseAfter(const absl::Status& failure, int attempt) {
   }
   absl::Duration pause = options_.retry_policy.initial_backoff;
   for (int i = 1; i < attempt && pause < options_.retry_policy.max_backoff; ++i) pause *= 2;
-  std::mutex mutex;
-  std::unique_lock lock(mutex);
+  base::Mutex mutex;  // for the wait alone
+  base::UniqueLock lock(mutex);
   std::condition_variable_any wakeup;
   wakeup.wait_for(lock, options_.stop, absl::ToChronoNanoseconds(std::min(pause, options_.retry_policy.max_backoff)), [] { return false; });
   if (!options_.stop.stop_requested()) return absl::OkStatus();

@@ -109,7 +109,7 @@ void CompressionPolicy::Choose(std::span<const scheduler::LinkTraffic> links, do
     key.insert(key.end(),
                {-1, static_cast<double>(traffic.forward_lossless_bytes), traffic.forward_bytes_per_s, traffic.backward_bytes_per_s});
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   auto found = remembered_.find(key);
   if (found == remembered_.end()) {
     if (remembered_.size() >= kMaxCachedResults) remembered_.clear();

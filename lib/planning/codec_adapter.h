@@ -2,11 +2,11 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/compression/policy.h"
 #include "lib/job/fusion_job.h"
 #include "lib/scheduler/codec_policy.h"
@@ -39,8 +39,8 @@ class CompressionPolicy final : public scheduler::LinkCodecPolicy {
 
   const compression::Policy policy_;
   const std::map<std::string, wire::CodecProfile> codecs_;
-  mutable std::mutex mutex_;
-  mutable std::map<Key, std::vector<scheduler::LinkCodec>> remembered_;
+  mutable base::Mutex mutex_;
+  mutable std::map<Key, std::vector<scheduler::LinkCodec>> remembered_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::planning

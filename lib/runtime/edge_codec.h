@@ -6,13 +6,13 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/compression/codec_guard.h"
 #include "lib/compression/spec.h"
 #include "lib/compression/tensor_codec.h"
@@ -96,17 +96,17 @@ inline constexpr int64_t kFirstComparisons = 8;
 class CodecLimit {
  public:
   void Set(const compression::CodecSpec& limit) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     limit_ = limit;
   }
   std::optional<compression::CodecSpec> Get() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return limit_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::optional<compression::CodecSpec> limit_;
+  mutable base::Mutex mutex_;
+  std::optional<compression::CodecSpec> limit_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Each sender watches its own edges. Where a message that is compared loses more than its kind of value bears for what its link may cost

@@ -19,7 +19,7 @@ Inbox::Inbox() = default;
 Inbox::~Inbox() = default;
 
 void Inbox::Expect(std::unique_ptr<const ExpectedMessages> expected, int64_t first_step) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   expected_ = std::move(expected);
   step_ = first_step;
 }
@@ -27,7 +27,7 @@ void Inbox::Expect(std::unique_ptr<const ExpectedMessages> expected, int64_t fir
 // A stage is never two steps ahead of another one: stage 0 decides on a step when all have reported on it, and a report is sent when all
 // messages of the step have been taken. So what is taken last says which steps messages can be of.
 absl::Status Inbox::CheckDelivery(int place, const MessageKey& key, uint64_t bytes) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (expected_ == nullptr) return absl::PermissionDeniedError("no messages of other machines are expected here");
   FUSIONLLM_RETURN_IF_ERROR(expected_->Check(place, key, bytes));
   if (messages_.contains(key)) return absl::AlreadyExistsError("the message is here already");
@@ -58,7 +58,9 @@ void Inbox::Advance(const MessageKey& taken) {
     step_ = taken.step;
     evaluated_ = -1;
     // What came again after it was taken.
-    std::erase_if(messages_, [&](const auto& entry) { return entry.first.kind != MessageKind::kReplica && entry.first.step < step_; });
+    std::erase_if(messages_, [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return entry.first.kind != MessageKind::kReplica && entry.first.step < step_;
+    });
   }
   if (taken.step < step_) return;
   if (taken.kind == MessageKind::kEvaluation) evaluated_ = std::max(evaluated_, taken.micro_batch);
@@ -68,7 +70,7 @@ void Inbox::Advance(const MessageKey& taken) {
 }
 
 void Inbox::Deliver(const MessageKey& key, Payload payload) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!cancelled_.ok()) return;
   if (expected_ != nullptr && key.kind == MessageKind::kReplica && !messages_.contains(key)) {
     chunk_bytes_[expected_->SenderOf(key)] += payload.size() + kMessageOverheadBytes;
@@ -81,7 +83,7 @@ void Inbox::Deliver(const MessageKey& key, Payload payload) {
 void Inbox::Cancel(absl::Status status) {
   std::function<void(const absl::Status&)> callback;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!cancelled_.ok()) return;
     cancelled_ = status;
     messages_.clear();
@@ -94,7 +96,7 @@ void Inbox::Cancel(absl::Status status) {
 void Inbox::WhenCancelled(std::function<void(const absl::Status&)> callback) {
   absl::Status cancelled;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     cancelled = cancelled_;
     if (cancelled.ok()) {
       on_cancelled_ = std::move(callback);
@@ -105,18 +107,19 @@ void Inbox::WhenCancelled(std::function<void(const absl::Status&)> callback) {
 }
 
 absl::Status Inbox::status() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return cancelled_;
 }
 
 bool Inbox::HasAll(std::span<const MessageKey> keys) const {
-  const std::lock_guard lock(mutex_);
-  return std::all_of(keys.begin(), keys.end(), [this](const MessageKey& key) { return messages_.contains(key); });
+  const base::MutexLock lock(mutex_);
+  return std::all_of(keys.begin(), keys.end(),
+                     [this](const MessageKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return messages_.contains(key); });
 }
 
 absl::StatusOr<Payload> Inbox::Take(const MessageKey& key, absl::Time deadline) {
-  std::unique_lock lock(mutex_);
-  const auto there = [&] { return !cancelled_.ok() || messages_.contains(key); };
+  base::UniqueLock lock(mutex_);
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !cancelled_.ok() || messages_.contains(key); };
   if (deadline == absl::InfiniteFuture()) {
     news_.wait(lock, there);
   } else {
@@ -135,13 +138,13 @@ absl::StatusOr<Payload> Inbox::Take(const MessageKey& key, absl::Time deadline) 
 }
 
 uint64_t Inbox::deliveries() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return deliveries_;
 }
 
 absl::Status Inbox::WaitForDelivery(uint64_t seen) {
-  std::unique_lock lock(mutex_);
-  news_.wait(lock, [&] { return !cancelled_.ok() || deliveries_ != seen; });
+  base::UniqueLock lock(mutex_);
+  news_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !cancelled_.ok() || deliveries_ != seen; });
   return cancelled_;
 }
 

@@ -11,7 +11,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::runtime {
 
@@ -93,18 +93,18 @@ class Inbox {
   absl::Status WaitForDelivery(uint64_t seen);
 
  private:
-  void Advance(const MessageKey& taken);
+  void Advance(const MessageKey& taken) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable news_;
-  std::unique_ptr<const ExpectedMessages> expected_;
-  int64_t step_ = 0;                     // the last that a message was taken of
-  int32_t evaluated_ = -1;               // micro-batch of the evaluation after it that was taken last
-  std::map<int, uint64_t> chunk_bytes_;  // held, by replica; each chunk counts a little more than it has
-  std::map<MessageKey, Payload> messages_;
-  uint64_t deliveries_ = 0;
-  absl::Status cancelled_;
-  std::function<void(const absl::Status&)> on_cancelled_;
+  std::unique_ptr<const ExpectedMessages> expected_ ABSL_GUARDED_BY(mutex_);
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;                     // the last that a message was taken of
+  int32_t evaluated_ ABSL_GUARDED_BY(mutex_) = -1;               // micro-batch of the evaluation after it that was taken last
+  std::map<int, uint64_t> chunk_bytes_ ABSL_GUARDED_BY(mutex_);  // held, by replica; each chunk counts a little more than it has
+  std::map<MessageKey, Payload> messages_ ABSL_GUARDED_BY(mutex_);
+  uint64_t deliveries_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(const absl::Status&)> on_cancelled_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::runtime

@@ -11,7 +11,7 @@ SendQueue::SendQueue(MessagePort& port, int stages, std::function<void(const abs
 
 SendQueue::~SendQueue() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ending_ = true;
     messages_.clear();
   }
@@ -21,8 +21,8 @@ SendQueue::~SendQueue() {
 
 void SendQueue::Push(Message message) {
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return messages_.size() < kMessagesUnderWay || !status_.ok(); });
+    base::UniqueLock lock(mutex_);
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return messages_.size() < kMessagesUnderWay || !status_.ok(); });
     if (!status_.ok()) return;
     messages_.push_back(std::move(message));
   }
@@ -30,13 +30,13 @@ void SendQueue::Push(Message message) {
 }
 
 absl::Status SendQueue::Drain() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return (messages_.empty() && !busy_) || !status_.ok(); });
+  base::UniqueLock lock(mutex_);
+  changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return (messages_.empty() && !busy_) || !status_.ok(); });
   return status_;
 }
 
 std::vector<int64_t> SendQueue::sent_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return sent_bytes_;
 }
 
@@ -46,7 +46,7 @@ absl::Status SendQueue::Hand(Message message) {
   message.pending.reset();
   const auto bytes = static_cast<int64_t>(payload.size());
   FUSIONLLM_RETURN_IF_ERROR(port_.Send(message.to_stage, message.key, std::move(payload)));
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   sent_bytes_[message.to_stage] += bytes;
   return absl::OkStatus();
 }
@@ -55,8 +55,8 @@ void SendQueue::Work() {
   while (true) {
     Message message;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return ending_ || !messages_.empty(); });
+      base::UniqueLock lock(mutex_);
+      changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || !messages_.empty(); });
       if (ending_) return;
       message = std::move(messages_.front());
       messages_.pop_front();
@@ -65,7 +65,7 @@ void SendQueue::Work() {
     changed_.notify_all();
     const absl::Status handed = Hand(std::move(message));
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       busy_ = false;
       if (!handed.ok()) {
         status_ = handed;

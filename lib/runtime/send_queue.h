@@ -9,11 +9,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lib/base/mutex.h"
 #include "lib/compression/tensor_codec.h"
 #include "lib/runtime/message.h"
 
@@ -51,13 +51,13 @@ class SendQueue {
 
   MessagePort& port_;
   const std::function<void(const absl::Status&)> failed_;
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Message> messages_;
-  bool busy_ = false;  // with one that is no longer in messages_
-  bool ending_ = false;
-  absl::Status status_;
-  std::vector<int64_t> sent_bytes_;
+  std::deque<Message> messages_ ABSL_GUARDED_BY(mutex_);
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // with one that is no longer in messages_
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> sent_bytes_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

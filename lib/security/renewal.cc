@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <filesystem>
-#include <mutex>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "lib/base/file_error.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/security/pem.h"
 #include "lib/security/private_file.h"
@@ -58,13 +58,13 @@ absl::Status RenewFolder(const CertificateAuthority& authority, const std::strin
 
 RenewalThread::RenewalThread(std::string what, std::function<absl::Status()> renew, absl::Duration look_every)
     : thread_([what = std::move(what), renew = std::move(renew), look_every](const std::stop_token& stop) {
-        std::mutex mutex;
+        base::Mutex mutex;  // for the wait alone
         std::condition_variable_any wake;
         while (!stop.stop_requested()) {
           if (const absl::Status status = renew(); !status.ok()) {
             base::Log(base::LogLevel::kWarning, absl::StrCat(what, " cannot be renewed now: ", status.message()));
           }
-          std::unique_lock lock(mutex);
+          base::UniqueLock lock(mutex);
           wake.wait_for(lock, stop, absl::ToChronoNanoseconds(look_every), [] { return false; });
         }
       }) {}

@@ -4,12 +4,12 @@
 #include <array>
 #include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/base/timer_slack.h"
 #include "lib/transport/frame.h"
@@ -69,7 +69,7 @@ class EmulatedEndpoint : public Endpoint {
     delivery_ = std::thread([this] { RunDelivery(); });
     inner_->SetPeerFailure([this](absl::string_view peer, const absl::Status& why) {
       DropQueue(peer);
-      std::lock_guard lock(mu_);
+      base::MutexLock lock(mu_);
       failures_.emplace_back(std::string(peer), why);
       delivery_wake_.notify_one();
     });
@@ -88,7 +88,7 @@ class EmulatedEndpoint : public Endpoint {
     const auto found = links_.find(std::string(peer));
     if (found == links_.end()) return inner_->Send(peer, header, std::move(payload));
     Link& link = *found->second;
-    std::unique_lock lock(mu_);
+    base::UniqueLock lock(mu_);
     while (true) {
       if (closing_) return absl::CancelledError(absl::StrCat("endpoint ", std::string(name()), " is closed"));
       FUSIONLLM_RETURN_IF_ERROR(inner_->CanSend(peer, header, payload.size()));
@@ -103,32 +103,32 @@ class EmulatedEndpoint : public Endpoint {
   }
 
   void SetReceiver(Receiver receiver) override {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     receiver_ = std::move(receiver);
     delivery_wake_.notify_one();
   }
 
   void SetPeerFailure(PeerFailure callback) override {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     peer_failure_ = std::move(callback);
     delivery_wake_.notify_one();
   }
 
   void CancelEpoch(uint32_t epoch) override {
     inner_->CancelEpoch(epoch);
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     oldest_epoch_ = std::max(oldest_epoch_, epoch);
     for (const auto& entry : links_) {
       Link& link = *entry.second;
       for (auto& queue : link.queues) {
-        std::erase_if(queue, [&](const Waiting& message) {
+        std::erase_if(queue, [&](const Waiting& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
           if (!IsStale(message.header, oldest_epoch_)) return false;
           link.bytes -= message.payload.size();
           return true;
         });
       }
     }
-    std::erase_if(held_, [&](const auto& entry) {
+    std::erase_if(held_, [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       if (!IsStale(entry.second.header, oldest_epoch_)) return false;
       held_bytes_ -= entry.second.payload.size();
       return true;
@@ -139,14 +139,14 @@ class EmulatedEndpoint : public Endpoint {
   void ForgetPeer(absl::string_view peer) override {
     inner_->ForgetPeer(peer);
     DropQueue(peer);
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     std::erase_if(failures_, [&](const auto& failure) { return peer == failure.first; });
   }
 
   bool ForgetPreviousIncarnation(absl::string_view peer, uint64_t incarnation) override {
     const bool forgotten = inner_->ForgetPreviousIncarnation(peer, incarnation);
     if (forgotten) DropQueue(peer);
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     std::erase_if(failures_, [&](const auto& failure) { return peer == failure.first; });
     return forgotten;
   }
@@ -155,7 +155,7 @@ class EmulatedEndpoint : public Endpoint {
     LinkStats stats = inner_->stats(peer);
     const auto found = links_.find(std::string(peer));
     if (found == links_.end()) return stats;
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     stats.bandwidth_bytes_per_s = found->second->bandwidth_bytes_per_s;
     stats.bandwidth_samples = found->second->bandwidth_samples;
     stats.rtt_s = found->second->rtt_s;
@@ -163,13 +163,13 @@ class EmulatedEndpoint : public Endpoint {
   }
 
   void Close() override {
-    std::lock_guard one_at_a_time(close_mu_);
+    base::MutexLock one_at_a_time(close_mu_);
     {
-      std::unique_lock lock(mu_);
+      base::UniqueLock lock(mu_);
       if (stopping_) return;
       closing_ = true;
       changed_.notify_all();
-      changed_.wait_for(lock, options_.linger, [&] {
+      changed_.wait_for(lock, options_.linger, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second->empty() && !entry.second->busy; });
       });
       stopping_ = true;
@@ -185,7 +185,7 @@ class EmulatedEndpoint : public Endpoint {
  private:
   void DropQueue(absl::string_view peer) {
     const auto found = links_.find(std::string(peer));
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     if (found != links_.end()) {
       for (auto& queue : found->second->queues) queue.clear();
       found->second->bytes = 0;
@@ -195,9 +195,9 @@ class EmulatedEndpoint : public Endpoint {
 
   void RunLink(Link& link) {
     base::SetMinimalTimerSlack();
-    std::unique_lock lock(mu_);
+    base::UniqueLock lock(mu_);
     while (true) {
-      link.wake.wait(lock, [&] { return stopping_ || !link.empty(); });
+      link.wake.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !link.empty(); });
       if (stopping_) return;
       if (std::optional<Waiting> passed = PassSlice(link)) {
         // The last slice is passing: meanwhile the inner transport does its work.
@@ -213,8 +213,8 @@ class EmulatedEndpoint : public Endpoint {
     }
   }
 
-  // Sends the next slice of the most urgent message; returns the message when that was its last. mu_ is held.
-  std::optional<Waiting> PassSlice(Link& link) {
+  // Sends the next slice of the most urgent message; returns the message when that was its last.
+  std::optional<Waiting> PassSlice(Link& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const size_t priority = static_cast<size_t>(
         std::find_if(link.queues.begin(), link.queues.end(), [](const auto& q) { return !q.empty(); }) - link.queues.begin());
     Waiting& message = link.queues[priority].front();
@@ -249,8 +249,10 @@ class EmulatedEndpoint : public Endpoint {
 
   // Called by the inner endpoint. Blocks it when too much has come ahead of its time.
   void Hold(absl::string_view from, const MessageHeader& header, Payload payload) {
-    std::unique_lock lock(mu_);
-    changed_.wait(lock, [&] { return stopping_ || held_.empty() || held_bytes_ + payload.size() <= options_.queue_bytes_max; });
+    base::UniqueLock lock(mu_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return stopping_ || held_.empty() || held_bytes_ + payload.size() <= options_.queue_bytes_max;
+    });
     if (stopping_ || IsStale(header, oldest_epoch_)) return;
     held_bytes_ += payload.size();
     held_.emplace(header.not_before_ns, Arrived{std::string(from), header, std::move(payload)});
@@ -259,7 +261,7 @@ class EmulatedEndpoint : public Endpoint {
 
   void RunDelivery() {
     base::SetMinimalTimerSlack();
-    std::unique_lock lock(mu_);
+    base::UniqueLock lock(mu_);
     while (!stopping_) {
       if (peer_failure_ && !failures_.empty()) {
         const auto [peer, why] = std::move(failures_.front());
@@ -295,18 +297,19 @@ class EmulatedEndpoint : public Endpoint {
   Clock& clock_;
   const std::map<std::string, std::unique_ptr<Link>> links_;
 
-  mutable std::mutex mu_;  // guards all below and the contents of links_; taken before the inner endpoint's locks, never held in its Send()
+  // Guards the contents of links_ as well; taken before the inner endpoint's locks, never held in its Send().
+  mutable base::Mutex mu_;
   std::condition_variable changed_;
   std::condition_variable delivery_wake_;
-  Receiver receiver_;
-  PeerFailure peer_failure_;
-  std::deque<std::pair<std::string, absl::Status>> failures_;
-  std::multimap<int64_t, Arrived> held_;  // by arrival time
-  size_t held_bytes_ = 0;
-  uint32_t oldest_epoch_ = 0;
-  bool closing_ = false;
-  bool stopping_ = false;
-  std::mutex close_mu_;
+  Receiver receiver_ ABSL_GUARDED_BY(mu_);
+  PeerFailure peer_failure_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::pair<std::string, absl::Status>> failures_ ABSL_GUARDED_BY(mu_);
+  std::multimap<int64_t, Arrived> held_ ABSL_GUARDED_BY(mu_);  // by arrival time
+  size_t held_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t oldest_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  base::Mutex close_mu_;  // one Close() at a time
   std::thread delivery_;
 };
 

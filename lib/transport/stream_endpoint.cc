@@ -58,7 +58,7 @@ absl::Status StreamEndpoint::CheckTarget(absl::string_view peer, size_t bytes) c
 
 absl::Status StreamEndpoint::CanSend(absl::string_view to, const MessageHeader& header, size_t bytes) const {
   FUSIONLLM_RETURN_IF_ERROR(CheckTarget(to, bytes));
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   const auto found = peers_.find(std::string(to));
   if (found != peers_.end()) return CheckSend(*found->second, header);
   return CheckSend(Peer(std::string(to), options_.limits), header);
@@ -66,7 +66,7 @@ absl::Status StreamEndpoint::CanSend(absl::string_view to, const MessageHeader& 
 
 absl::Status StreamEndpoint::Send(absl::string_view to, const MessageHeader& header, Payload payload) {
   FUSIONLLM_RETURN_IF_ERROR(CheckTarget(to, payload.size()));
-  std::unique_lock lock(mu_);
+  base::UniqueLock lock(mu_);
   if (closing_) return absl::CancelledError(absl::StrCat("endpoint ", options_.name, " is closed"));
   const std::shared_ptr<Peer> peer = FindOrMakePeer(to);
   while (true) {
@@ -81,19 +81,19 @@ absl::Status StreamEndpoint::Send(absl::string_view to, const MessageHeader& hea
 }
 
 void StreamEndpoint::SetReceiver(Receiver receiver) {
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   receiver_ = std::move(receiver);
   changed_.notify_all();
 }
 
 void StreamEndpoint::SetPeerFailure(PeerFailure callback) {
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   peer_failure_ = std::move(callback);
   watch_wake_.notify_one();
 }
 
 void StreamEndpoint::CancelEpoch(uint32_t epoch) {
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   oldest_epoch_ = std::max(oldest_epoch_, epoch);
   for (auto& [name, peer] : peers_) {
     peer->out.CancelEpoch(epoch);
@@ -103,12 +103,12 @@ void StreamEndpoint::CancelEpoch(uint32_t epoch) {
 }
 
 void StreamEndpoint::ForgetPeer(absl::string_view name) {
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   if (const auto found = peers_.find(std::string(name)); found != peers_.end()) ForgetLocked(found->second);
 }
 
 bool StreamEndpoint::ForgetPreviousIncarnation(absl::string_view name, uint64_t incarnation) {
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   const auto found = peers_.find(std::string(name));
   if (found == peers_.end()) return false;
   if (found->second->Usable() && found->second->incarnation >= incarnation) {
@@ -132,7 +132,7 @@ void StreamEndpoint::ForgetLocked(std::shared_ptr<Peer> peer) {
 }
 
 LinkStats StreamEndpoint::stats(absl::string_view name) const {
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   const auto found = peers_.find(std::string(name));
   if (found == peers_.end()) return {};
   LinkStats stats = found->second->counters;
@@ -186,14 +186,14 @@ void StreamEndpoint::ResetLocked(Peer& peer) {
 }
 
 void StreamEndpoint::Close() {
-  std::lock_guard one_at_a_time(close_mu_);
+  base::MutexLock one_at_a_time(close_mu_);
   std::vector<std::shared_ptr<Peer>> peers;
   {
-    std::unique_lock lock(mu_);
+    base::UniqueLock lock(mu_);
     if (closed_) return;
     closing_ = true;
     changed_.notify_all();
-    changed_.wait_for(lock, options_.linger, [&] {
+    changed_.wait_for(lock, options_.linger, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return std::all_of(peers_.begin(), peers_.end(),
                          [](const auto& entry) { return !entry.second->Usable() || entry.second->out.drained(); });
     });
@@ -217,8 +217,8 @@ void StreamEndpoint::Close() {
     if (peer->writer.joinable()) peer->writer.join();
   }
   {
-    std::unique_lock lock(mu_);
-    changed_.wait(lock, [&] { return accepts_ == 0; });
+    base::UniqueLock lock(mu_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return accepts_ == 0; });
     closed_ = true;
     watch_wake_.notify_one();
   }
@@ -260,7 +260,7 @@ StreamEndpoint::TimePoint StreamEndpoint::CheckDeadlinesLocked(TimePoint now) {
 }
 
 void StreamEndpoint::RunWatch() {
-  std::unique_lock lock(mu_);
+  base::UniqueLock lock(mu_);
   while (true) {
     if (peer_failure_ && !failures_.empty() && !stopping_) {
       const auto [name, why] = std::move(failures_.front());

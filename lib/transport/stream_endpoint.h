@@ -14,11 +14,11 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/transport/endpoint.h"
 #include "lib/transport/frame_stream.h"
 #include "lib/transport/outgoing.h"
@@ -75,14 +75,14 @@ class StreamEndpoint : public Endpoint {
     TimePoint deadline;
   };
 
-  std::shared_ptr<Peer> FindOrMakePeer(absl::string_view name);          // mu_ held, as for all *Locked
-  absl::Status CheckTarget(absl::string_view peer, size_t bytes) const;  // mu_ not held
-  absl::Status CheckSend(const Peer& peer, const MessageHeader& header) const;
+  std::shared_ptr<Peer> FindOrMakePeer(absl::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckTarget(absl::string_view peer, size_t bytes) const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CheckSend(const Peer& peer, const MessageHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EmptyQueue(Peer& peer) const;
-  void FailLocked(Peer& peer, const absl::Status& why);
-  void DepartLocked(Peer& peer);
-  void ForgetLocked(std::shared_ptr<Peer> peer);
-  void ResetLocked(Peer& peer);
+  void FailLocked(Peer& peer, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DepartLocked(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetLocked(std::shared_ptr<Peer> peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ResetLocked(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void RunOutgoing(std::shared_ptr<Peer> peer);
   absl::Status RunStream(const std::shared_ptr<Peer>& peer, uint64_t session);
@@ -96,28 +96,28 @@ class StreamEndpoint : public Endpoint {
   static bool WriteIncoming(Peer& peer, Frame frame);
 
   void RunWatch();
-  TimePoint CheckDeadlinesLocked(TimePoint now);
+  TimePoint CheckDeadlinesLocked(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const EndpointOptions options_;
   const std::shared_ptr<Dialer> dialer_;
 
-  mutable std::mutex mu_;            // guards all below; never held during callbacks or stream reads and writes
+  mutable base::Mutex mu_;           // never held during callbacks or stream reads and writes
   std::condition_variable changed_;  // anything that Send(), Accept() or Close() may wait for
   std::condition_variable watch_wake_;
-  Receiver receiver_;
-  PeerFailure peer_failure_;
-  std::map<std::string, std::shared_ptr<Peer>, std::less<>> peers_;
-  std::vector<std::shared_ptr<Peer>> forgotten_;  // their writers are still to be joined
-  std::deque<std::pair<std::string, absl::Status>> failures_;
-  std::list<Handshake> handshakes_;
-  uint32_t oldest_epoch_ = 0;
-  uint64_t sessions_ = 0;
-  int accepts_ = 0;
-  bool closing_ = false;   // no new messages, streams or peers
-  bool stopping_ = false;  // streams are to end
-  bool closed_ = false;
-  TimePoint stop_deadline_;
-  std::mutex close_mu_;  // one Close() at a time
+  Receiver receiver_ ABSL_GUARDED_BY(mu_);
+  PeerFailure peer_failure_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<Peer>, std::less<>> peers_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Peer>> forgotten_ ABSL_GUARDED_BY(mu_);  // their writers are still to be joined
+  std::deque<std::pair<std::string, absl::Status>> failures_ ABSL_GUARDED_BY(mu_);
+  std::list<Handshake> handshakes_ ABSL_GUARDED_BY(mu_);
+  uint32_t oldest_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t sessions_ ABSL_GUARDED_BY(mu_) = 0;
+  int accepts_ ABSL_GUARDED_BY(mu_) = 0;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;   // no new messages, streams or peers
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;  // streams are to end
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  TimePoint stop_deadline_ ABSL_GUARDED_BY(mu_);
+  base::Mutex close_mu_;  // one Close() at a time
   std::thread watch_;
 };
 

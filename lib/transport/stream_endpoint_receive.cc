@@ -12,7 +12,7 @@ namespace fusionllm::transport {
 
 absl::Status StreamEndpoint::Accept(FrameStream& stream, const std::vector<std::string>& authenticated_names) {
   {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     if (stopping_) return absl::UnavailableError(absl::StrCat("endpoint ", options_.name, " is closing"));
     ++accepts_;
   }
@@ -22,10 +22,10 @@ absl::Status StreamEndpoint::Accept(FrameStream& stream, const std::vector<std::
   if (peer.ok()) {
     status = Serve(stream, **peer, session);
     {
-      std::lock_guard writing((*peer)->in_write_mu);
+      base::MutexLock writing((*peer)->in_write_mu);
       (*peer)->in_write_stream = nullptr;
     }
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     Peer& p = **peer;
     p.in_active = false;
     p.in_stream = nullptr;
@@ -35,7 +35,7 @@ absl::Status StreamEndpoint::Accept(FrameStream& stream, const std::vector<std::
       watch_wake_.notify_one();
     }
   }
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   --accepts_;
   changed_.notify_all();
   return status;
@@ -65,13 +65,13 @@ absl::StatusOr<std::shared_ptr<StreamEndpoint::Peer>> StreamEndpoint::Admit(Fram
                                                                             uint64_t* session) {
   std::list<Handshake>::iterator handshake;
   {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     handshake = handshakes_.insert(handshakes_.end(), {&stream, std::chrono::steady_clock::now() + options_.reconnect_timeout});
     watch_wake_.notify_one();
   }
   Frame frame;
   const bool read = stream.Read(&frame);
-  std::unique_lock lock(mu_);
+  base::UniqueLock lock(mu_);
   handshakes_.erase(handshake);
   if (!read) {
     lock.unlock();
@@ -101,7 +101,7 @@ absl::StatusOr<std::shared_ptr<StreamEndpoint::Peer>> StreamEndpoint::Admit(Fram
     if (peer->in_active) {
       // A new connection means that the peer has given the old one up.
       if (peer->in_stream != nullptr) peer->in_stream->Cancel();
-      changed_.wait(lock, [&] { return stopping_ || !peer->in_active; });
+      changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !peer->in_active; });
       continue;
     }
     peer->in_active = true;
@@ -121,7 +121,7 @@ absl::StatusOr<std::shared_ptr<StreamEndpoint::Peer>> StreamEndpoint::Admit(Fram
 }
 
 bool StreamEndpoint::WriteIncoming(Peer& peer, Frame frame) {
-  std::lock_guard writing(peer.in_write_mu);
+  base::MutexLock writing(peer.in_write_mu);
   frame.sequence = peer.in_taken;
   Seal(frame);
   return peer.in_write_stream != nullptr && peer.in_write_stream->Write(frame);
@@ -130,7 +130,7 @@ bool StreamEndpoint::WriteIncoming(Peer& peer, Frame frame) {
 // Takes frames until the stream ends. UNAVAILABLE: it broke and may be resumed.
 absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t session) {
   {
-    std::lock_guard writing(peer.in_write_mu);
+    base::MutexLock writing(peer.in_write_mu);
     peer.in_write_stream = &stream;
     peer.in_taken = peer.in->next_sequence();
   }
@@ -145,7 +145,7 @@ absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t ses
     const bool ack_requested = frame.ack_requested;
     uint32_t oldest_epoch = 0;
     {
-      std::lock_guard lock(mu_);
+      base::MutexLock lock(mu_);
       if (peer.in_session != session || !peer.Usable()) return absl::CancelledError("the session is over");
       peer.counters.CountReceived(frame.type == FrameType::kData ? frame.message.priority : Priority::kControl, bytes);
       oldest_epoch = oldest_epoch_;
@@ -163,12 +163,12 @@ absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t ses
     if (!message.ok()) return absl::Status(message.status().code(), absl::StrCat("from ", peer.name, ": ", message.status().message()));
     {
       // Before the message is delivered: should the receiver close this endpoint's owner, the goodbye must not say that it was lost.
-      std::lock_guard writing(peer.in_write_mu);
+      base::MutexLock writing(peer.in_write_mu);
       peer.in_taken = peer.in->next_sequence();
     }
     if (message->has_value()) {
-      std::unique_lock lock(mu_);
-      changed_.wait(lock, [&] { return stopping_ || receiver_; });
+      base::UniqueLock lock(mu_);
+      changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || receiver_; });
       if (!receiver_) return absl::CancelledError("endpoint closed");
       ++peer.counters.messages_received;
       const Receiver receiver = receiver_;
@@ -180,7 +180,7 @@ absl::Status StreamEndpoint::Serve(FrameStream& stream, Peer& peer, uint64_t ses
     ack.type = FrameType::kAck;
     const size_t ack_bytes = ack.wire_bytes();
     if (!WriteIncoming(peer, std::move(ack))) break;
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     peer.counters.CountSent(Priority::kControl, ack_bytes);
   }
   const absl::Status end = stream.Finish();

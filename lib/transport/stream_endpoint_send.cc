@@ -15,11 +15,11 @@ double NowSeconds() { return std::chrono::duration<double>(std::chrono::steady_c
 }  // namespace
 
 void StreamEndpoint::RunOutgoing(std::shared_ptr<Peer> peer) {
-  std::unique_lock lock(mu_);
-  const auto stop = [&] { return stopping_ || peer->forgotten; };
+  base::UniqueLock lock(mu_);
+  const auto stop = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || peer->forgotten; };
   auto backoff = options_.backoff_min;
   while (true) {
-    peer->wake.wait(lock, [&] { return stop() || (peer->Usable() && !peer->out.drained()); });
+    peer->wake.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop() || (peer->Usable() && !peer->out.drained()); });
     if (stop()) return;
     if (!peer->out_deadline.has_value()) {
       peer->out_deadline = std::chrono::steady_clock::now() + options_.reconnect_timeout;
@@ -38,7 +38,7 @@ void StreamEndpoint::RunOutgoing(std::shared_ptr<Peer> peer) {
       continue;
     }
     peer->last_error = status;
-    peer->wake.wait_for(lock, backoff, [&] { return stop() || !peer->Usable(); });
+    peer->wake.wait_for(lock, backoff, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop() || !peer->Usable(); });
     backoff = std::min(backoff * 2, options_.backoff_max);
   }
 }
@@ -48,7 +48,7 @@ absl::Status StreamEndpoint::RunStream(const std::shared_ptr<Peer>& peer, uint64
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<FrameStream> stream, dialer_->Dial(peer->name));
   if (options_.decorate_stream) stream = options_.decorate_stream(peer->name, std::move(stream));
   {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     peer->out_stream = stream.get();
     peer->out_ended = false;
     if (stopping_ || peer->session != session || !peer->Usable()) stream->Cancel();
@@ -59,7 +59,7 @@ absl::Status StreamEndpoint::RunStream(const std::shared_ptr<Peer>& peer, uint64
     std::thread reader([&] {
       read_status = ReadAcknowledgements(*stream, *peer, session);
       if (!read_status.ok()) stream->Cancel();
-      std::lock_guard lock(mu_);
+      base::MutexLock lock(mu_);
       peer->out_ended = true;
       peer->wake.notify_one();
     });
@@ -71,7 +71,7 @@ absl::Status StreamEndpoint::RunStream(const std::shared_ptr<Peer>& peer, uint64
     stream->Cancel();
   }
   {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     peer->out_stream = nullptr;
   }
   const absl::Status end = stream->Finish();
@@ -99,7 +99,7 @@ absl::Status StreamEndpoint::PerformHandshake(FrameStream& stream, Peer& peer, u
   if (welcome.from != peer.name) {
     return absl::FailedPreconditionError(absl::StrCat("the endpoint at that address is called ", welcome.from));
   }
-  std::lock_guard lock(mu_);
+  base::MutexLock lock(mu_);
   peer.counters.CountSent(Priority::kControl, hello.wire_bytes());
   peer.counters.CountReceived(Priority::kControl, answer.wire_bytes());
   if (peer.session != session || !peer.Usable()) return absl::CancelledError("the session is over");
@@ -120,10 +120,10 @@ absl::Status StreamEndpoint::PerformHandshake(FrameStream& stream, Peer& peer, u
 }
 
 absl::Status StreamEndpoint::WriteFrames(FrameStream& stream, Peer& peer, uint64_t session) {
-  std::unique_lock lock(mu_);
+  base::UniqueLock lock(mu_);
   while (true) {
     const auto over = [&] { return peer.session != session || !peer.Usable(); };
-    peer.wake.wait(lock, [&] { return peer.out_ended || stopping_ || over() || peer.out.HasFrame(); });
+    peer.wake.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return peer.out_ended || stopping_ || over() || peer.out.HasFrame(); });
     if (peer.out_ended) return absl::OkStatus();
     if (over()) return absl::CancelledError("the session is over");
     Frame frame;
@@ -148,7 +148,7 @@ absl::Status StreamEndpoint::ReadAcknowledgements(FrameStream& stream, Peer& pee
   Frame frame;
   while (stream.Read(&frame)) {
     FUSIONLLM_RETURN_IF_ERROR(Verify(frame));
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     peer.counters.CountReceived(Priority::kControl, frame.wire_bytes());
     if (peer.session != session) return absl::CancelledError("the session is over");
     if (frame.type == FrameType::kAck) {

@@ -3,17 +3,17 @@
 
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "lib/base/mutex.h"
 #include "lib/transport/incoming.h"
 #include "lib/transport/stream_endpoint.h"
 
 namespace fusionllm::transport {
 
-// All but `writer` and `in` is guarded by StreamEndpoint::mu_.
+// All but `writer`, `in` and what in_write_mu guards is guarded by StreamEndpoint::mu_, which the analysis of locks cannot say here.
 struct StreamEndpoint::Peer {
   Peer(std::string name, const OutgoingLimits& limits) : name(std::move(name)), out(limits) {}
 
@@ -41,10 +41,10 @@ struct StreamEndpoint::Peer {
   std::unique_ptr<Incoming> in;  // owned by the thread in Serve() while in_active
   bool in_active = false;
   FrameStream* in_stream = nullptr;
-  std::optional<TimePoint> in_deadline;    // set while a stream that broke may yet be resumed
-  std::mutex in_write_mu;                  // one writer of in_write_stream at a time
-  FrameStream* in_write_stream = nullptr;  // guarded by in_write_mu, as in_taken
-  uint64_t in_taken = 0;                   // the next sequence number due; sent with every answer
+  std::optional<TimePoint> in_deadline;  // set while a stream that broke may yet be resumed
+  base::Mutex in_write_mu;               // one writer of in_write_stream at a time
+  FrameStream* in_write_stream ABSL_GUARDED_BY(in_write_mu) = nullptr;
+  uint64_t in_taken ABSL_GUARDED_BY(in_write_mu) = 0;  // the next sequence number due; sent with every answer
 
   bool Usable() const { return failed.ok() && !departed && !forgotten; }
 };

@@ -116,7 +116,7 @@ bool ClusterCache::Listed() const {
 
 bool ClusterCache::Watched() const {
   const bool watching = pods_.State().watching && anchors_.State().watching;
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return watched_ = watched_ || watching;
 }
 
@@ -139,7 +139,7 @@ absl::Status ClusterCache::Connection() const {
   }
   if (!synced) return Lost("not listed yet", why);
   const absl::Duration now = clock_.Monotonic();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (watching) {
     watched_ = true;
     lost_at_.reset();
@@ -157,8 +157,9 @@ absl::Status ClusterCache::Connection() const {
 absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
   {
     // Of jobs that are not asked about any more.
-    const std::lock_guard lock(writes_mutex_);
-    std::erase_if(written_, [this](const auto& of_job) { return AllSeenLocked(of_job.second); });
+    const base::MutexLock lock(writes_mutex_);
+    std::erase_if(written_,
+                  [this](const auto& of_job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writes_mutex_) { return AllSeenLocked(of_job.second); });
   }
   ForgetAnchorsWithoutPods();
   absl::Status first;
@@ -203,7 +204,7 @@ std::optional<OwnerConfigMapView> ClusterCache::OwnerConfigMapOf(const manifests
 std::set<std::string> ClusterCache::AnchorUids(const manifests::JobIdentity& job) const {
   std::set<std::string> uids;
   {
-    const std::lock_guard lock(left_mutex_);
+    const base::MutexLock lock(left_mutex_);
     if (const auto at = anchors_seen_.find(KeyOf(job)); at != anchors_seen_.end()) uids = at->second;
   }
   if (const auto anchor = OwnerConfigMapOf(job)) uids.insert(anchor->uid);
@@ -216,13 +217,13 @@ void ClusterCache::Remember(const CachedOwnerConfigMap& seen) {
   const OwnerConfigMapView anchor = seen.View();
   const std::optional<manifests::JobIdentity> job = JobOf(anchor);
   if (!job.has_value()) return;
-  const std::lock_guard lock(left_mutex_);
+  const base::MutexLock lock(left_mutex_);
   anchors_seen_[KeyOf(*job)].insert(anchor.uid);
 }
 
 void ClusterCache::ForgetAnchorsWithoutPods() {
-  const std::lock_guard lock(left_mutex_);
-  std::erase_if(anchors_seen_, [this](const auto& of_job) {
+  const base::MutexLock lock(left_mutex_);
+  std::erase_if(anchors_seen_, [this](const auto& of_job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writes_mutex_) {
     const std::string& uid = of_job.first.uid;
     return pods_.Find(kByJob, uid).empty() && anchors_.Find(kByJob, uid).empty();
   });
@@ -238,7 +239,7 @@ void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
     const manifests::JobIdentity job = IdentityOf(cached->meta, *cached->job);
     if (view.role != manifests::kBrokerRole || !view.report.has_value() || !IsPodOf(view, job, AnchorUids(job))) continue;
     {
-      const std::lock_guard lock(left_mutex_);
+      const base::MutexLock lock(left_mutex_);
       const BrokerReport report{view.attempt, *view.report, view.disruption};
       const auto [at, is_new] = reports_.try_emplace(KeyOf(job), report);
       if (!is_new && at->second.attempt <= view.attempt) at->second = report;
@@ -250,12 +251,12 @@ void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
 }
 
 void ClusterCache::ForgetReport(const manifests::JobIdentity& job) {
-  const std::lock_guard lock(left_mutex_);
+  const base::MutexLock lock(left_mutex_);
   reports_.erase(KeyOf(job));
 }
 
 std::optional<BrokerReport> ClusterCache::LastReportOf(const manifests::JobIdentity& job) const {
-  const std::lock_guard lock(left_mutex_);
+  const base::MutexLock lock(left_mutex_);
   const auto at = reports_.find(KeyOf(job));
   return at == reports_.end() ? std::nullopt : std::optional(at->second);
 }
@@ -272,13 +273,13 @@ void ClusterCache::Wrote(const std::string& job_uid, const kube::Resource& resou
   const absl::StatusOr<kube::ObjectPtr> object = kube::DecodeMetadata(answer);
   if (!object.ok()) return;  // metav1.Status: it is gone, which is no reason to wait
   const kube::ObjectMeta& meta = (*object)->meta;
-  const std::lock_guard lock(writes_mutex_);
+  const base::MutexLock lock(writes_mutex_);
   written_[job_uid].insert(meta.Key());
   (resource.plural == manifests::kPods.plural ? pod_writes_ : anchor_writes_).Wrote(meta.Key(), meta.resource_version);
 }
 
 bool ClusterCache::SeenWrites(const std::string& job_uid) {
-  const std::lock_guard lock(writes_mutex_);
+  const base::MutexLock lock(writes_mutex_);
   const auto at = written_.find(job_uid);
   if (at == written_.end()) return true;
   if (!AllSeenLocked(at->second)) return false;

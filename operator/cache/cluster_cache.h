@@ -5,12 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/watch/heartbeat_client.h"
 #include "lib/kube/watch/informer.h"
 #include "lib/kube/watch/write_barrier.h"
@@ -70,7 +70,7 @@ class ClusterCache : public Member {
   std::shared_ptr<const ClusterCapacity> Capacity() const override { return inventory_.Capacity(); }
 
  private:
-  bool AllSeenLocked(const std::set<kube::ObjectKey>& keys);
+  bool AllSeenLocked(const std::set<kube::ObjectKey>& keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writes_mutex_);
   struct JobKey {
     std::string ns, name, uid;
     auto operator<=>(const JobKey&) const = default;
@@ -87,16 +87,18 @@ class ClusterCache : public Member {
   const kube::HeartbeatClient& reads_;
   kube::ApiClient& writes_;
   kube::Clock& clock_;
-  mutable std::mutex mutex_;
-  mutable bool watched_ = false;                   // all watches have been open
-  mutable std::optional<absl::Duration> lost_at_;  // no watch since then
-  mutable std::mutex left_mutex_;
-  std::map<JobKey, BrokerReport> reports_;                // of jobs with an anchor
-  std::map<JobKey, std::set<std::string>> anchors_seen_;  // uids of those that are there, and of gone ones that pods may have as owner
+  mutable base::Mutex mutex_;
+  mutable bool watched_ ABSL_GUARDED_BY(mutex_) = false;                   // all watches have been open
+  mutable std::optional<absl::Duration> lost_at_ ABSL_GUARDED_BY(mutex_);  // no watch since then
+  mutable base::Mutex left_mutex_;
+  std::map<JobKey, BrokerReport> reports_ ABSL_GUARDED_BY(left_mutex_);  // of jobs with an anchor
+  // Uids of those that are there, and of gone ones that pods may have as owner.
+  std::map<JobKey, std::set<std::string>> anchors_seen_ ABSL_GUARDED_BY(left_mutex_);
   kube::Informer pods_, anchors_;
   kube::WriteBarrier pod_writes_, anchor_writes_;
-  std::mutex writes_mutex_;
-  std::map<std::string, std::set<kube::ObjectKey>> written_;  // by job uid: what may not be in the caches yet
+  base::Mutex writes_mutex_;
+  // By job uid: what may not be in the caches yet.
+  std::map<std::string, std::set<kube::ObjectKey>> written_ ABSL_GUARDED_BY(writes_mutex_);
   ClusterInventory inventory_;
   mutable std::atomic<bool> listed_ = false;  // Listed() was true: it is asked for each look at a job
 };

@@ -127,7 +127,7 @@ std::shared_ptr<const ClusterCapacity> ClusterInventory::Capacity() const {
   if (!Status().ok()) return nullptr;
   // Versions before contents: what changes in between makes it again the next time.
   std::array versions = {nodes_.resource_version(), others_.resource_version(), ours_.resource_version()};
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (capacity_ == nullptr || versions != versions_) {
     std::vector<kube::ObjectPtr> pods = others_.All(), ours = ours_.All();
     pods.insert(pods.end(), ours.begin(), ours.end());

@@ -7,11 +7,11 @@
 #include <array>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/watch/informer.h"
 #include "operator/cache/capacity.h"
 
@@ -42,9 +42,9 @@ class ClusterInventory {
  private:
   kube::Informer& ours_;
   kube::Informer nodes_, others_;
-  mutable std::mutex mutex_;
-  mutable std::shared_ptr<const ClusterCapacity> capacity_;  // null: to be made again
-  mutable std::array<std::string, 3> versions_;              // of the caches that it was made of
+  mutable base::Mutex mutex_;
+  mutable std::shared_ptr<const ClusterCapacity> capacity_ ABSL_GUARDED_BY(mutex_);  // null: to be made again
+  mutable std::array<std::string, 3> versions_ ABSL_GUARDED_BY(mutex_);              // of the caches that it was made of
 };
 
 }  // namespace fusionllm::op::cache

@@ -22,7 +22,7 @@ ProgressPoller::~ProgressPoller() {
 }
 
 std::optional<lifecycle::Progress> ProgressPoller::Follow(const kube::WorkKey& job, const std::string& uid, const std::string& address) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto [at, is_new] = followed_.try_emplace(uid);
   Followed& followed = at->second;
   if (!is_new && followed.address == address) return followed.newest;
@@ -34,7 +34,7 @@ std::optional<lifecycle::Progress> ProgressPoller::Follow(const kube::WorkKey& j
 }
 
 void ProgressPoller::Forget(const std::string& uid) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = followed_.find(uid);
   if (at == followed_.end()) return;
   if (!at->second.asking) Remove(uid, at->second);
@@ -53,13 +53,13 @@ void ProgressPoller::Run(const std::stop_token& stop) {
       Ask(*std::move(question));
       if (stop.stop_requested()) return;
     }
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     wait = waiting_.empty() ? kEvery : std::clamp(waiting_.begin()->first - clock_.Monotonic(), kMinWait, kEvery);
   }
 }
 
 std::optional<ProgressPoller::Question> ProgressPoller::Take() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const absl::Duration now = clock_.Monotonic();
   while (!waiting_.empty() && waiting_.begin()->first <= now) {
     const Turn turn = *waiting_.begin();
@@ -78,7 +78,7 @@ std::optional<ProgressPoller::Question> ProgressPoller::Take() {
 }
 
 void ProgressPoller::Answered(const Question& question, bool ok, absl::Duration took) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto of = asked_of_.find(question.job.ns);
   --of->second.asked;
   auto& held = of->second.held_back;
@@ -114,7 +114,7 @@ void ProgressPoller::Ask(Question question) {
   kube::WorkKey job;
   bool moved = false;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto at = followed_.find(question.uid);
     if (at == followed_.end() || at->second.address != question.address) return;
     moved = at->second.newest != read->progress;

@@ -9,7 +9,6 @@
 #include <condition_variable>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/queue/work_key.h"
 #include "operator/cache/progress_source.h"
@@ -72,7 +72,7 @@ class ProgressPoller : public ProgressSource {
     int asked = 0;             // at this moment
     std::set<Turn> held_back;  // until fewer are
   };
-  void Remove(const std::string& uid, const Followed& followed);
+  void Remove(const std::string& uid, const Followed& followed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // One that is to be asked now, of those that have waited longest; the one who gets it asks it.
   std::optional<Question> Take();
   void Ask(Question question);
@@ -84,10 +84,10 @@ class ProgressPoller : public ProgressSource {
   const PageHandler on_page_;
   const EventHandler happened_;
   const int of_namespace_max_;
-  std::mutex mutex_;
-  std::map<std::string, Followed> followed_;  // by uid
-  std::set<Turn> waiting_;                    // those that are not being asked, and not held back
-  std::map<std::string, OfNamespace> asked_of_;
+  base::Mutex mutex_;
+  std::map<std::string, Followed> followed_ ABSL_GUARDED_BY(mutex_);  // by uid
+  std::set<Turn> waiting_ ABSL_GUARDED_BY(mutex_);                    // those that are not being asked, and not held back
+  std::map<std::string, OfNamespace> asked_of_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::jthread> threads_;
 };
 

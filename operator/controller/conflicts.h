@@ -4,8 +4,9 @@
 
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <string>
+
+#include "lib/base/mutex.h"
 
 namespace fusionllm::op::controller {
 
@@ -13,7 +14,7 @@ class Conflicts {
  public:
   // Of one job's part in a cluster, in words; empty: nothing is in its way any more. True: that was news.
   bool Set(const std::string& cluster, const std::string& job_uid, const std::string& what) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (what.empty()) {
       const auto at = found_.find(cluster);
       if (at == found_.end() || at->second.erase(job_uid) == 0) return false;
@@ -27,7 +28,7 @@ class Conflicts {
   }
   // Empty: none is known.
   std::string Of(const std::string& cluster, const std::string& job_uid) const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto at = found_.find(cluster);
     if (at == found_.end()) return "";
     const auto of_job = at->second.find(job_uid);
@@ -35,12 +36,12 @@ class Conflicts {
   }
   // One of any job's in that cluster; empty: none is known.
   std::string In(const std::string& cluster) const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto at = found_.find(cluster);
     return at == found_.end() ? "" : at->second.begin()->second;
   }
   void Forget(const std::string& job_uid) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (auto at = found_.begin(); at != found_.end();) {
       at->second.erase(job_uid);
       at = at->second.empty() ? found_.erase(at) : std::next(at);
@@ -48,8 +49,8 @@ class Conflicts {
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, std::map<std::string, std::string>> found_;  // by cluster and job uid; none is empty
+  mutable base::Mutex mutex_;
+  std::map<std::string, std::map<std::string, std::string>> found_ ABSL_GUARDED_BY(mutex_);  // by cluster and job uid; none is empty
 };
 
 }  // namespace fusionllm::op::controller

@@ -46,7 +46,7 @@ void DryRunResults::Erase(std::map<std::string, std::vector<Entry>>::iterator jo
 }
 
 DryRunResults::Standing DryRunResults::Of(const About& about) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const Entry* const entry = Find(about);
   if (entry == nullptr || entry->generation != about.generation) return {};
   Standing standing;
@@ -61,19 +61,19 @@ DryRunResults::Standing DryRunResults::Of(const About& about) const {
 }
 
 absl::Time DryRunResults::Await(const About& about, absl::Time now) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   absl::Time& awaited = EntryOf(about).awaited;
   awaited = std::min(awaited, now);
   return awaited;
 }
 
 bool DryRunResults::Accept(const About& about) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return !std::exchange(EntryOf(about).accepted, true);
 }
 
 bool DryRunResults::Refuse(const About& about, const Refused& refused, absl::Time now) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Entry& entry = EntryOf(about);
   const bool news = entry.refusing == nullptr || entry.refusing->refusal != refused.refusal;
   entry.accepted = false;
@@ -82,18 +82,18 @@ bool DryRunResults::Refuse(const About& about, const Refused& refused, absl::Tim
 }
 
 bool DryRunResults::Succeed(const About& about) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (Find(about) == nullptr) return false;
   return std::exchange(EntryOf(about).refusing, nullptr) != nullptr;
 }
 
 void DryRunResults::Forget(const std::string& job_uid) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (const auto job = entries_.find(job_uid); job != entries_.end()) Erase(job);
 }
 
 size_t DryRunResults::clusters() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return clusters_.size();
 }
 

@@ -7,12 +7,12 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "operator/controller/refusal.h"
 #include "operator/lifecycle/observation.h"
 
@@ -59,14 +59,14 @@ class DryRunResults {
     bool accepted = false;
     std::unique_ptr<const Refusing> refusing;  // null: nothing is refused
   };
-  const Entry* Find(const About& about) const;
+  const Entry* Find(const About& about) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of that spec and attempt.
-  Entry& EntryOf(const About& about);
-  void Erase(std::map<std::string, std::vector<Entry>>::iterator job);
+  Entry& EntryOf(const About& about) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Erase(std::map<std::string, std::vector<Entry>>::iterator job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
-  std::map<std::string, std::vector<Entry>> entries_;  // by job uid
-  std::map<std::string, size_t> clusters_;             // by name: how many entries are of it, at least one
+  mutable base::Mutex mutex_;
+  std::map<std::string, std::vector<Entry>> entries_ ABSL_GUARDED_BY(mutex_);  // by job uid
+  std::map<std::string, size_t> clusters_ ABSL_GUARDED_BY(mutex_);             // by name: how many entries are of it, at least one
 };
 
 }  // namespace fusionllm::op::controller

@@ -45,7 +45,7 @@ ReconcileResult OrphanCollector::Collect(cache::Member& member, std::stop_token 
 
   std::set<std::string> before, suspects;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     before = known_[member.name()].suspects;
   }
   for (const cache::OwnerConfigMapView& anchor : member.OwnerConfigMaps()) {
@@ -64,14 +64,14 @@ ReconcileResult OrphanCollector::Collect(cache::Member& member, std::stop_token 
     metrics_->orphans_.Set(static_cast<double>(owed.size() + suspects.size()), {member.name()});
     metrics_->deleted_.Add(0, {member.name()});  // counted from zero: the first is a rise that can be seen
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   known_[member.name()] = {.suspects = std::move(suspects)};
   return ReconcileResult::RequeueAfter(kEvery);
 }
 
 ReconcileResult OrphanCollector::CountOwed(const std::string& cluster, const std::stop_token& stop) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (known_[cluster].looks_while_away++ % kLooksBetweenCounts != 0) return ReconcileResult::RequeueAfter(kEveryWhileAway);
   }
   const absl::StatusOr<std::vector<Tombstone>> tombstones = tombstones_.In(cluster, stop);
@@ -82,7 +82,7 @@ ReconcileResult OrphanCollector::CountOwed(const std::string& cluster, const std
 
 void OrphanCollector::Leave(const std::string& cluster) {
   if (metrics_ != nullptr) metrics_->orphans_.Remove({cluster});
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   known_.erase(cluster);
 }
 

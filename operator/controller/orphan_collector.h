@@ -11,12 +11,12 @@
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/queue/controller.h"
 #include "lib/metrics/registry.h"
@@ -68,12 +68,12 @@ class OrphanCollector {
   Tombstones& tombstones_;
   const KnowsJob knows_job_;
   const OrphanMetrics* const metrics_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   struct Known {
     std::set<std::string> suspects;  // uids of anchors without a job at the last look
     int looks_while_away = 0;
   };
-  std::map<std::string, Known> known_;  // by cluster
+  std::map<std::string, Known> known_ ABSL_GUARDED_BY(mutex_);  // by cluster
 };
 
 }  // namespace fusionllm::op::controller

@@ -78,13 +78,13 @@ PodEvents::Answer PodEvents::LookAt(cache::Member& member, const lifecycle::Clus
   const bool any = std::any_of(here.pods.begin(), here.pods.end(), Waits);
   ByPod known;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto job = said_.find(seen.identity.uid);
     if (job == said_.end() && !any) return answer;
     if (job != said_.end() && job->second.contains(here.name)) known = job->second.at(here.name);
   }
   ByPod now = Ask(member, here, seen, std::move(known), answer, stop);
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   auto& clusters = said_[seen.identity.uid];
   clusters[here.name] = std::move(now);
   std::erase_if(clusters, [](const auto& entry) { return entry.second.empty(); });
@@ -101,7 +101,7 @@ PodEvents::Answer PodEvents::LookAt(cache::Member& member, const lifecycle::Clus
 }
 
 void PodEvents::Forget(const std::string& job_uid) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   said_.erase(job_uid);
 }
 

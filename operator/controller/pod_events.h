@@ -6,11 +6,11 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <stop_token>
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "operator/cache/member.h"
 #include "operator/lifecycle/observation.h"
 
@@ -43,8 +43,8 @@ class PodEvents {
   ByPod Ask(cache::Member& member, const lifecycle::ClusterView& here, const lifecycle::Observation& seen, ByPod known, Answer& answer,
             const std::stop_token& stop);
 
-  std::mutex mutex_;
-  std::map<std::string, std::map<std::string, ByPod>> said_;  // by job uid, then by cluster
+  base::Mutex mutex_;
+  std::map<std::string, std::map<std::string, ByPod>> said_ ABSL_GUARDED_BY(mutex_);  // by job uid, then by cluster
 };
 
 }  // namespace fusionllm::op::controller

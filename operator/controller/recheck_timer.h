@@ -5,10 +5,10 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::op::controller {
 
@@ -16,7 +16,7 @@ class RecheckTimer {
  public:
   // Whether it was `every` ago or longer, at `now`, which is then the last time. The first time says no: all has just been made.
   bool Due(const std::string& job_uid, const std::string& cluster, absl::Time now, absl::Duration every) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto [last, is_new] = looked_at_[job_uid].try_emplace(cluster, now);
     if (is_new || now < last->second + every) return false;
     last->second = now;
@@ -24,13 +24,13 @@ class RecheckTimer {
   }
 
   void Forget(const std::string& job_uid) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     looked_at_.erase(job_uid);
   }
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, std::map<std::string, absl::Time>> looked_at_;  // by job, then by cluster
+  base::Mutex mutex_;
+  std::map<std::string, std::map<std::string, absl::Time>> looked_at_ ABSL_GUARDED_BY(mutex_);  // by job, then by cluster
 };
 
 }  // namespace fusionllm::op::controller

@@ -167,7 +167,7 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_EQ(Condition("paris", "Conflict"), kNoConflict);
   const auto set = [&](const std::string& what) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     conflicts_["paris"] = what;
   };
   set("ConfigMap x exists already and is not owned by this job");

@@ -86,7 +86,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForTooLongIsLostUntilItIsBack) {
   EXPECT_TRUE(Eventually([&] { return !registry_->Remote().empty() && registry_->Remote()[0]->lost(); }));
   EXPECT_TRUE(Eventually([&] { return loss_changes_ == 2; })) << "once then, and once when it is back";
   EXPECT_FALSE(registry_->Remote()[0]->lost());
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   EXPECT_THAT(events_, IsSupersetOf({"paris ! ClusterLost: lost, as it has been away for workerLostTimeoutSeconds",
                                      "paris ClusterBack: no more counted as lost"}));
 }
@@ -105,7 +105,7 @@ TEST_F(ClusterRegistryTest, StandbyTracksLossWithoutWriting) {
       hub_->Patch(manifests::kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump(), {.subresource = "status"}).ok());
   registry_->Start();
   EXPECT_TRUE(Eventually([&] { return registry_->Lost("paris") && loss_changes_ == 1; }));
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   EXPECT_THAT(events_, IsEmpty());
 }
 

@@ -75,7 +75,7 @@ void ClusterRegistry::Start() {
 void ClusterRegistry::LookAtConnections() {
   std::vector<std::pair<std::string, Connected>> links;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     links.assign(links_.begin(), links_.end());
   }
   for (const auto& [name, last] : links) {
@@ -91,7 +91,7 @@ void ClusterRegistry::Stop() {
   kubeconfigs_.Keep({});
   std::map<std::string, Connected> links;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     links.swap(links_);
   }
   std::vector<std::jthread> ending;
@@ -112,7 +112,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   const ClusterObject& registered = AsCluster(object);
   const kubeapi::FusionCluster& cluster = registered.cluster;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     lost_timeouts_[name] = absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
     gone_.erase(name);
   }
@@ -120,7 +120,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   ClusterFinding finding = Connect(registered, stop);
   finding.token = cluster.spec.kube_config.has_value() ? tokens_.Of(name) : TokenFinding();
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     looked_at_.insert(name);
     if (const auto at = links_.find(name); at != links_.end()) {
       at->second.connected = finding.connection.ok();
@@ -177,7 +177,7 @@ ClusterFinding ClusterRegistry::Connect(const ClusterObject& object, std::stop_t
   const ConnectionParams terms{*kubeconfig, spec.qps, spec.burst, spec.max_concurrent_requests};
   std::shared_ptr<MemberLink> known;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto at = links_.find(name);
     if (at != links_.end() && at->second.terms == terms) known = at->second.link;
   }
@@ -193,7 +193,7 @@ ClusterFinding ClusterRegistry::Connect(const ClusterObject& object, std::stop_t
   auto link = std::make_shared<MemberLink>(name, *std::move(client), context_, [this, name] { queue_.Add({"", "", name}); });
   Connected before;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     before = std::exchange(links_[name], {terms, link});
     // Lost it stays until it is back, or could be.
     if (lost_.erase(name) > 0 || (before.link != nullptr && before.link->lost())) link->SetLost(true);
@@ -238,7 +238,7 @@ kube::ReconcileResult ClusterRegistry::RenewToken(cache::Member& member, const s
   const kube::ObjectPtr object = clusters_.Get({"", member.name()});
   std::string kubeconfig;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto at = links_.find(member.name());
     // Of a link that has gone nothing is reported any more.
     if (at == links_.end() || at->second.link.get() != &member) return kube::ReconcileResult::Done();
@@ -249,7 +249,7 @@ kube::ReconcileResult ClusterRegistry::RenewToken(cache::Member& member, const s
 }
 
 std::shared_ptr<const MemberFacts> ClusterRegistry::HubFacts(std::stop_token stop) {
-  const std::lock_guard lock(hub_probe_mutex_);
+  const base::MutexLock lock(hub_probe_mutex_);
   const absl::Duration now = context_.clock->Monotonic();
   if (now - hub_probed_at_ >= MemberLink::kCheckEvery) {
     hub_probed_at_ = now;
@@ -300,7 +300,7 @@ void ClusterRegistry::JudgeLoss(const ClusterObject& object, const ClusterFindin
   if (link != nullptr) {
     if (!link->SetLost(lost)) return;
   } else {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!(lost ? lost_.insert(name).second : lost_.erase(name) > 0)) return;
   }
   const std::string what = lost ? "lost, as it has been away for workerLostTimeoutSeconds" : "no more counted as lost";
@@ -313,7 +313,7 @@ bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const C
   if (finding.connection.ok() || !finding.credentials.ok() || !finding.identity.conflict.empty()) return false;
   std::shared_ptr<MemberLink> link;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto at = links_.find(cluster.metadata.name);
     // That it is listed is not enough: its watches may be about to open.
     if (at == links_.end() || at->second.ever) return false;
@@ -355,7 +355,7 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Clus
   const absl::Duration now = context_.clock->Monotonic();
   Published last;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     last = published_[name];
   }
   if (finding.facts != nullptr) {
@@ -378,7 +378,7 @@ void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const Clus
     status.resource_summary = last.summary;
     status.executors = last.executors;
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   published_[name] = last;
 }
 
@@ -388,7 +388,7 @@ kube::ReconcileResult ClusterRegistry::Leave(const std::string& name) {
   const absl::Duration now = context_.clock->Monotonic();
   absl::Duration until = started_at_ + kGoneTimeout;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     published_.erase(name);
     tokens_.Forget(name);
     looked_at_.erase(name);
@@ -405,7 +405,7 @@ kube::ReconcileResult ClusterRegistry::Leave(const std::string& name) {
 }
 
 bool ClusterRegistry::Lost(const std::string& cluster) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (lost_timeouts_.contains(cluster)) return lost_.contains(cluster);
   const auto at = gone_.find(cluster);
   return context_.clock->Monotonic() >= (at == gone_.end() ? started_at_ + kGoneTimeout : at->second);
@@ -414,7 +414,7 @@ bool ClusterRegistry::Lost(const std::string& cluster) const {
 void ClusterRegistry::Drop(const std::string& name) {
   Connected gone;  // ended outside of the lock
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto at = links_.find(name);
     if (at == links_.end()) return;
     gone = std::move(at->second);
@@ -427,7 +427,7 @@ void ClusterRegistry::Drop(const std::string& name) {
 }
 
 std::shared_ptr<MemberLink> ClusterRegistry::Link(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = links_.find(name);
   return at == links_.end() ? nullptr : at->second.link;
 }
@@ -437,7 +437,7 @@ void ClusterRegistry::Enqueue(const std::string& cluster, const kube::ObjectKey&
 }
 
 std::vector<std::shared_ptr<cache::Member>> ClusterRegistry::Remote() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::vector<std::shared_ptr<cache::Member>> members;
   for (const auto& [name, connected] : links_) members.push_back(connected.link);
   return members;
@@ -448,7 +448,7 @@ std::map<std::string, absl::Duration> ClusterRegistry::Connecting() const {
   for (const kube::ObjectPtr& object : clusters_.All()) {
     if (AsCluster(object).cluster.spec.local.has_value() || !object->meta.deletion_timestamp.empty()) continue;
     const std::string& name = object->meta.name;
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (const auto at = links_.find(name); at != links_.end()) {
       if (!at->second.link->listed()) connecting[name] = at->second.link->Age();
     } else if (!looked_at_.contains(name)) {

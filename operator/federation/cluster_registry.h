@@ -10,13 +10,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/watch/informer.h"
 #include "lib/kube/watch/write_barrier.h"
@@ -144,22 +144,23 @@ class ClusterRegistry : public cache::Members {
   TokenRenewal tokens_;
   std::unique_ptr<kube::Controller> controller_;
   MemberCheck hub_probe_;
-  std::mutex hub_probe_mutex_;  // held while the hub is asked
-  absl::Duration hub_probed_at_ = -absl::InfiniteDuration();
-  mutable std::mutex mutex_;
-  absl::Duration started_at_;
-  std::set<std::string> looked_at_;  // names of those with a link, or known to have none
-  std::map<std::string, Connected> links_;
-  std::map<std::string, absl::Duration> lost_timeouts_;  // workerLostTimeoutSeconds of those that are registered
-  std::map<std::string, absl::Duration> gone_;  // those that were, and until when they do not count as lost, by the monotonic clock
-  std::set<std::string> lost_;                  // registered, without a link
+  absl::Duration started_at_;    // since Start
+  base::Mutex hub_probe_mutex_;  // held while the hub is asked
+  absl::Duration hub_probed_at_ ABSL_GUARDED_BY(hub_probe_mutex_) = -absl::InfiniteDuration();
+  mutable base::Mutex mutex_;
+  std::set<std::string> looked_at_ ABSL_GUARDED_BY(mutex_);  // names of those with a link, or known to have none
+  std::map<std::string, Connected> links_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, absl::Duration> lost_timeouts_ ABSL_GUARDED_BY(mutex_);  // workerLostTimeoutSeconds of those that are registered
+  // Those that were, and until when they do not count as lost, by the monotonic clock.
+  std::map<std::string, absl::Duration> gone_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> lost_ ABSL_GUARDED_BY(mutex_);  // registered, without a link
   struct Published {
     absl::Duration summary_at = -absl::InfiniteDuration();
     std::optional<std::string> version;
     std::optional<kubeapi::ResourceSummary> summary;
     int64_t executors = 0;
   };
-  std::map<std::string, Published> published_;
+  std::map<std::string, Published> published_ ABSL_GUARDED_BY(mutex_);
   std::jthread attendant_;  // looks at connections
 };
 

@@ -84,7 +84,7 @@ TEST_F(ClusterRegistryTest, AClusterIsConnectedAndSaysSo) {
   EXPECT_TRUE(Holds("paris", "CredentialsValid"));
   registry_->Enqueue("paris", {"default", "train"}, /*urgent=*/true);
   EXPECT_TRUE(Eventually([&] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return looked_at_.contains("paris:default/train");
   }));
 }
@@ -100,7 +100,7 @@ TEST_F(ClusterRegistryTest, AClusterWhoseClockDiffersSaysSoAndIsUsedAllTheSame) 
     return Condition("paris", "ClockSynced") == "False its API server's clock is more than an hour ahead of the operator's";
   })) << Condition("paris", "ClockSynced");
   EXPECT_TRUE(Eventually([&] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return std::count(events_.begin(), events_.end(),
                       "paris ! Skewed: its API server's clock is more than an hour ahead of the operator's") == 1;
   }));
@@ -128,7 +128,7 @@ TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   ASSERT_NE(json::parse(*hub_->Get(manifests::kFusionClusters, {"", "paris"}))["metadata"]["uid"], first);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     conflicts_["paris"] = "something to tell of";
   }
   const auto tried = [this] {
@@ -168,14 +168,14 @@ TEST_F(ClusterRegistryTest, OtherLimitsMakeAnotherConnection) {
   const json patch = {{"spec", {{"maxConcurrentRequests", 3}}}};
   ASSERT_TRUE(hub_->Patch(manifests::kFusionClusters, {"", "paris"}, kube::PatchType::kMerge, patch.dump()).ok());
   EXPECT_TRUE(Eventually([&] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return limits_ == std::vector<int64_t>{32, 3};
   }));
 }
 
 TEST_F(ClusterRegistryTest, EmitsClusterEventsOnce) {
   const auto events = [&] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return events_;
   };
   WriteSecret("s", "to paris");
@@ -214,7 +214,7 @@ TEST_F(ClusterRegistryTest, UnwatchedClusterIsNotReportedAway) {
   ASSERT_EQ(registry_->Remote().size(), 1);
   EXPECT_FALSE(registry_->Remote()[0]->listed());
   EXPECT_EQ(Condition("paris", "Connected"), "none");
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   EXPECT_TRUE(events_.empty()) << events_.front();
 }
 

@@ -53,7 +53,7 @@ class ClusterTokenTest : public testing::ClusterRegistryTest {
     return token.ok() ? token->expires_at.value_or(absl::InfiniteFuture()) : absl::InfinitePast();
   }
   int Connections() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return static_cast<int>(limits_.size());
   }
   int TokensAsked() {
@@ -91,7 +91,7 @@ TEST_F(ClusterTokenTest, UnrenewableTokenStaysInUse) {
   EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_EQ(Expiry(), expiry);
   EXPECT_TRUE(Eventually([&] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return std::any_of(events_.begin(), events_.end(),
                        [](const auto& event) { return absl::StartsWith(event, "paris ! RenewalFailed: "); });
   }));

@@ -12,7 +12,7 @@ ConnectMetrics::ConnectMetrics(metrics::Registry& registry)
                              .help = "When a FusionCluster that is not connected is tried next; in the past for long: an attempt hangs.",
                              .labels = {"cluster"}},
                             [this](const metrics::Registry::Emit& tell) {
-                              const std::lock_guard lock(mutex_);
+                              const base::MutexLock lock(mutex_);
                               for (const auto& [name, known] : clusters_) {
                                 if (known.connected || known.next == absl::InfinitePast()) continue;
                                 tell(absl::ToDoubleSeconds(known.next - absl::UnixEpoch()), {name});
@@ -21,29 +21,29 @@ ConnectMetrics::ConnectMetrics(metrics::Registry& registry)
 }
 
 void ConnectMetrics::Register(const std::string& cluster) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!clusters_.try_emplace(cluster).second) return;
   attempts_.Add(0, {cluster});  // counted from zero: the first is a rise that can be seen
 }
 
 void ConnectMetrics::Forget(const std::string& cluster) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   clusters_.erase(cluster);
   attempts_.Remove({cluster});
 }
 
 void ConnectMetrics::Tried(const std::string& cluster) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (clusters_.contains(cluster)) attempts_.Add(1, {cluster});
 }
 
 void ConnectMetrics::NextAt(const std::string& cluster, absl::Time next) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (const auto at = clusters_.find(cluster); at != clusters_.end()) at->second.next = next;
 }
 
 void ConnectMetrics::Found(const std::string& cluster, bool connected) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (const auto at = clusters_.find(cluster); at != clusters_.end()) at->second.connected = connected;
 }
 

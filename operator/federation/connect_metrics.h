@@ -3,10 +3,10 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/metrics/registry.h"
 
 namespace fusionllm::op::federation {
@@ -33,8 +33,8 @@ class ConnectMetrics {
   };
 
   metrics::Counter attempts_;
-  std::mutex mutex_;
-  std::map<std::string, Known> clusters_;
+  base::Mutex mutex_;
+  std::map<std::string, Known> clusters_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::op::federation

@@ -53,7 +53,7 @@ absl::Status MemberCheck::Ask(const std::stop_token& stop, bool rights) {
   const absl::StatusOr<std::string> uid = ReadClusterUid(api_, call);
   MemberFacts facts;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     answer_ = uid.status();
     if (!uid.ok()) return answer_;
     if (facts_ != nullptr) facts = *facts_;
@@ -63,7 +63,7 @@ absl::Status MemberCheck::Ask(const std::stop_token& stop, bool rights) {
   AskVersions(call, facts);
   CompareClocks(facts);
   if (rights) AskRights(call, facts);
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   facts_ = std::make_shared<const MemberFacts>(std::move(facts));
   return absl::OkStatus();
 }
@@ -144,12 +144,12 @@ void MemberCheck::AskRights(const kube::CallOptions& call, MemberFacts& facts) {
 }
 
 std::shared_ptr<const MemberFacts> MemberCheck::Facts() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return facts_;
 }
 
 absl::Status MemberCheck::Answer() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return answer_;
 }
 

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <stop_token>
@@ -12,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 
@@ -70,9 +70,9 @@ class MemberCheck {
   // Of Ask() alone.
   absl::Duration versions_at_ = -absl::InfiniteDuration(), rights_at_;
   std::optional<std::set<std::string>> reviewed_;  // namespaces
-  mutable std::mutex mutex_;
-  absl::Status answer_ = absl::UnavailableError("not asked yet who it is");
-  std::shared_ptr<const MemberFacts> facts_;
+  mutable base::Mutex mutex_;
+  absl::Status answer_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("not asked yet who it is");
+  std::shared_ptr<const MemberFacts> facts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::op::federation

@@ -61,7 +61,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
 }
 
 void MemberLink::Admit() {
-  const std::lock_guard lock(stop_mutex_);
+  const base::MutexLock lock(stop_mutex_);
   if (controller_ == nullptr || admitted_) return;
   cache_.Start();
   admitted_ = true;
@@ -71,7 +71,7 @@ void MemberLink::Admit() {
 }
 
 void MemberLink::Stop() {
-  const std::lock_guard lock(stop_mutex_);
+  const base::MutexLock lock(stop_mutex_);
   if (controller_ == nullptr) return;
   cache_.Stop();
   controller_->Stop(kStopTimeout);

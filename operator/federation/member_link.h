@@ -6,10 +6,10 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/lease/fenced_client.h"
@@ -127,8 +127,8 @@ class MemberLink : public cache::Member {
   cache::ClusterCache cache_;
   std::atomic<bool> admitted_ = false, lost_ = false;
   absl::Duration compare_at_;  // used by the one worker that keeps house
-  std::mutex stop_mutex_;
-  std::unique_ptr<kube::Controller> controller_;  // null once stopped
+  base::Mutex stop_mutex_;
+  std::unique_ptr<kube::Controller> controller_ ABSL_GUARDED_BY(stop_mutex_);  // null once stopped
 };
 
 }  // namespace fusionllm::op::federation

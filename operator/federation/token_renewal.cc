@@ -104,7 +104,7 @@ kube::ReconcileResult TokenRenewal::Reconcile(const std::string& cluster, const 
 kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Registered& registered, kube::ApiClient& member,
                                           const std::stop_token& stop) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const absl::Duration soonest = states_[cluster].written_at + kMinInterval, now = clock_.Monotonic();
     if (now < soonest) return kube::ReconcileResult::RequeueAfter(soonest - now);
   }
@@ -116,7 +116,7 @@ kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Regi
   if (kube::IsApiConflict(written) || kube::IsApiNotFound(written)) return kube::ReconcileResult::RequeueAfter(kMinRetry);
   if (!written.ok()) return Failed(cluster, *registered.token, written);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     states_[cluster].failures = 0;
     states_[cluster].written_at = clock_.Monotonic();
   }
@@ -152,7 +152,7 @@ absl::Status TokenRenewal::Write(const Registered& registered, const std::string
 kube::ReconcileResult TokenRenewal::Failed(const std::string& cluster, const kube::ServiceAccountToken& token, const absl::Status& why) {
   int failures = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     failures = states_[cluster].failures++;
   }
   const std::string message = absl::StrCat("its token, until ", kube::TimeText(*token.expires_at),
@@ -164,7 +164,7 @@ kube::ReconcileResult TokenRenewal::Failed(const std::string& cluster, const kub
 
 void TokenRenewal::Tell(const std::string& cluster, TokenFinding finding) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     std::optional<TokenFinding>& kept = states_[cluster].finding;
     if (kept == finding) return;
     kept = std::move(finding);
@@ -173,13 +173,13 @@ void TokenRenewal::Tell(const std::string& cluster, TokenFinding finding) {
 }
 
 std::optional<TokenFinding> TokenRenewal::Of(const std::string& cluster) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = states_.find(cluster);
   return at == states_.end() ? std::nullopt : at->second.finding;
 }
 
 void TokenRenewal::Forget(const std::string& cluster) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   states_.erase(cluster);
 }
 

@@ -7,13 +7,13 @@
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/client/service_account_token.h"
 #include "lib/kube/clock.h"
@@ -73,8 +73,8 @@ class TokenRenewal {
   kube::Clock& clock_;
   const std::function<absl::Status()> may_write_;
   const std::function<void(const std::string& cluster)> on_change_;
-  mutable std::mutex mutex_;
-  std::map<std::string, State> states_;  // by cluster
+  mutable base::Mutex mutex_;
+  std::map<std::string, State> states_ ABSL_GUARDED_BY(mutex_);  // by cluster
 };
 
 }  // namespace fusionllm::op::federation

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/api/json_fields.h"
 #include "lib/kube/watch/reflector.h"
@@ -35,18 +36,18 @@ class WatchedObjects::Watch : private kube::ReflectorSink {
   void RequestStop() { thread_.request_stop(); }
 
   bool Current() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return CurrentLocked();
   }
 
   absl::StatusOr<std::string> Read(std::stop_token stop) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (CurrentLocked()) return text_;
     }
     const absl::Duration asked_at = all_.clock_.Monotonic();
     absl::StatusOr<std::string> answer = all_.api_.Get(all_.resource_, key_, {.stop = std::move(stop)});
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (answer.ok()) {
       text_ = *answer;
       version_ = kube::TextAt(kube::ParseJson(text_), "metadata", "resourceVersion");
@@ -59,13 +60,13 @@ class WatchedObjects::Watch : private kube::ReflectorSink {
   }
 
  private:
-  bool CurrentLocked() const {
+  bool CurrentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return open_ && version_.has_value() && version_ == seen_ && all_.clock_.Monotonic() - read_at_ < kTrustFor;
   }
   // `version`: empty: it is not there.
   void See(const std::string& version) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       seen_ = version;
       if (version_ == version) return;
     }
@@ -82,7 +83,7 @@ class WatchedObjects::Watch : private kube::ReflectorSink {
   }
   void Advance(const std::string&) override {}
   void Watching(bool open, const absl::Status& why) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     open_ = open;
     if (why.ok() || why.message() == complaint_) return;
     complaint_ = std::string(why.message());
@@ -92,13 +93,13 @@ class WatchedObjects::Watch : private kube::ReflectorSink {
 
   const WatchedObjects& all_;
   const kube::ObjectKey key_;
-  mutable std::mutex mutex_;
-  bool open_ = false;
-  std::string complaint_;
-  std::optional<std::string> seen_;     // by the watch; empty: it is not there
-  std::optional<std::string> version_;  // of text_
-  std::string text_;
-  absl::Duration read_at_;
+  mutable base::Mutex mutex_;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string complaint_ ABSL_GUARDED_BY(mutex_);
+  std::optional<std::string> seen_ ABSL_GUARDED_BY(mutex_);     // by the watch; empty: it is not there
+  std::optional<std::string> version_ ABSL_GUARDED_BY(mutex_);  // of text_
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration read_at_ ABSL_GUARDED_BY(mutex_);
   kube::Reflector reflector_;
   std::jthread thread_;  // last: it calls the rest
 };
@@ -110,7 +111,7 @@ WatchedObjects::WatchedObjects(kube::ApiClient& api, kube::Clock& clock, const k
 WatchedObjects::~WatchedObjects() { Keep({}); }
 
 std::shared_ptr<WatchedObjects::Watch> WatchedObjects::Of(const kube::ObjectKey& key) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::shared_ptr<Watch>& watch = watches_[key];
   if (watch == nullptr) watch = std::make_shared<Watch>(*this, key);
   return watch;
@@ -121,7 +122,7 @@ absl::StatusOr<std::string> WatchedObjects::Read(const kube::ObjectKey& key, std
 }
 
 bool WatchedObjects::Watches(const kube::ObjectKey& key) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = watches_.find(key);
   return at != watches_.end() && at->second->Current();
 }
@@ -129,7 +130,7 @@ bool WatchedObjects::Watches(const kube::ObjectKey& key) const {
 void WatchedObjects::Keep(const std::set<kube::ObjectKey>& keys) {
   std::vector<std::shared_ptr<Watch>> gone;  // ended outside of the lock
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     std::erase_if(watches_, [&](const auto& entry) {
       if (keys.contains(entry.first)) return false;
       entry.second->RequestStop();

@@ -7,12 +7,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/watch/informer_metrics.h"
@@ -45,8 +45,8 @@ class WatchedObjects {
   const kube::InformerMetrics* const metrics_;
   const kube::Resource resource_;
   const std::function<void(const kube::ObjectKey&)> changed_;
-  mutable std::mutex mutex_;
-  std::map<kube::ObjectKey, std::shared_ptr<Watch>> watches_;
+  mutable base::Mutex mutex_;
+  std::map<kube::ObjectKey, std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::op::federation

@@ -15,7 +15,7 @@ using nlohmann::json;
 absl::StatusOr<Flavors::ByName> Flavors::Of(const json& workload, kube::ApiClient& client, const kube::CallOptions& call) {
   const std::string uid = kube::TextAt(workload, "metadata", "uid");
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (const auto at = read_.find(uid); at != read_.end()) return at->second;
   }
   ByName flavors;
@@ -25,12 +25,12 @@ absl::StatusOr<Flavors::ByName> Flavors::Of(const json& workload, kube::ApiClien
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
     flavors[name] = kube::ParseJson(*answer);
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return read_.try_emplace(uid, std::move(flavors)).first->second;
 }
 
 void Flavors::Forget(const std::string& workload_uid) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   read_.erase(workload_uid);
 }
 

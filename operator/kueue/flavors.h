@@ -5,11 +5,11 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 
 namespace fusionllm::op::kueue {
@@ -24,8 +24,8 @@ class Flavors {
   void Forget(const std::string& workload_uid);
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, ByName> read_;  // by the uid of the Workload
+  base::Mutex mutex_;
+  std::map<std::string, ByName> read_ ABSL_GUARDED_BY(mutex_);  // by the uid of the Workload
 };
 
 }  // namespace fusionllm::op::kueue

@@ -32,13 +32,13 @@ WorkloadCache::WorkloadCache(const std::vector<std::string>& namespaces, kube::A
     : namespaces_(namespaces.begin(), namespaces.end()), client_(client), clock_(clock), metrics_(metrics), changed_(std::move(changed)) {}
 
 WorkloadCache::Part* WorkloadCache::Of(const std::string& ns) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = parts_.find(namespaces_.empty() ? "" : ns);
   return at == parts_.end() ? nullptr : at->second.get();
 }
 
 WorkloadCache::Part* WorkloadCache::Begin(const std::string& ns) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (stopped_) return nullptr;
   const std::string of = namespaces_.empty() ? "" : ns;
   std::unique_ptr<Part>& part = parts_[of];
@@ -58,13 +58,13 @@ WorkloadCache::Part* WorkloadCache::Begin(const std::string& ns) {
 
 WorkloadAccess WorkloadCache::Discover() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (clock_.Monotonic() < missing_until_) return WorkloadAccess::kMissing;
   }
   const absl::StatusOr<std::string> answer = client_.GetPath(absl::StrCat("/apis/", kWorkloads.ApiVersion()));
   if (!answer.ok()) {
     const bool missing = kube::IsApiNotFound(answer.status());
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (missing) missing_until_ = clock_.Monotonic() + kLookForKueueEvery / 2;
     return missing ? WorkloadAccess::kMissing : WorkloadAccess::kUnknown;
   }
@@ -110,7 +110,7 @@ bool WorkloadCache::SeenWrites(const kube::ObjectKey& key) {
 void WorkloadCache::Stop() {
   std::map<std::string, std::unique_ptr<Part>> parts;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stopped_ = true;
     parts.swap(parts_);
   }

@@ -5,11 +5,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/watch/informer.h"
@@ -51,10 +51,10 @@ class WorkloadCache : public WorkloadSource {
   kube::Clock& clock_;
   const kube::InformerMetrics* const metrics_;
   const cache::JobChanged changed_;
-  mutable std::mutex mutex_;
-  bool stopped_ = false;
-  absl::Duration missing_until_ = absl::ZeroDuration();  // by clock_.Monotonic(): not asked again before
-  std::map<std::string, std::unique_ptr<Part>> parts_;   // by namespace; one of "": all
+  mutable base::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration missing_until_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();  // by clock_.Monotonic(): not asked again before
+  std::map<std::string, std::unique_ptr<Part>> parts_ ABSL_GUARDED_BY(mutex_);   // by namespace; one of "": all
 };
 
 }  // namespace fusionllm::op::kueue

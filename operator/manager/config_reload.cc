@@ -119,17 +119,17 @@ void ConfigReload::Start() {
 }
 
 void ConfigReload::LookSoon() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   asked_ = true;
   changed_.notify_all();
 }
 
 void ConfigReload::Follow(const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     changed_.notify_all();
   });
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (true) {
     const absl::Duration next = clock_.Monotonic() + kEvery;
     while (!stop.stop_requested() && !asked_ && clock_.Monotonic() < next) clock_.WaitUntil(lock, changed_, next);

@@ -9,11 +9,11 @@
 
 #include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/clock.h"
 #include "lib/metrics/registry.h"
 #include "operator/manager/config_file.h"
@@ -62,9 +62,9 @@ class ConfigReload {
   const ConfigMetrics& metrics_;
   std::string seen_;  // the file's text, or why there is none
   bool wrong_ = false;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  bool asked_ = false;  // to look now
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // to look now
   std::jthread thread_;
 };
 

@@ -10,7 +10,7 @@ absl::Status LeaderFence::MayWrite() const {
 
 int64_t LeaderFence::epoch() const {
   const int64_t counted = elector_.epoch() + 1;  // the first leader's count is zero, which here stands for none
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return counted + above_;
 }
 
@@ -19,7 +19,7 @@ absl::Status LeaderFence::OnHigherEpoch(int64_t other, std::stop_token stop) {
   if (absl::IsFailedPrecondition(leads)) on_lost_(std::string(leads.message()));
   if (!leads.ok()) return leads;
   const int64_t counted = elector_.epoch() + 1;
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   above_ = std::max(above_, std::clamp<int64_t>(other, 0, counted + controller::kMaxEpochsAhead) + 1 - counted);
   return absl::OkStatus();
 }

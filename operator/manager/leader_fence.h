@@ -2,10 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <stop_token>
 #include <string>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/lease/leader_elector.h"
 #include "operator/controller/fence.h"
 
@@ -27,8 +27,8 @@ class LeaderFence : public controller::Fence {
  private:
   kube::LeaderElector& elector_;
   const std::function<void(const std::string& why)> on_lost_;
-  mutable std::mutex mutex_;
-  int64_t above_ = 0;  // what the Lease counts is too low by so much: somebody deleted it, and it began again
+  mutable base::Mutex mutex_;
+  int64_t above_ ABSL_GUARDED_BY(mutex_) = 0;  // what the Lease counts is too low by so much: somebody deleted it, and it began again
 };
 
 }  // namespace fusionllm::op::manager

@@ -2,13 +2,13 @@
 
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/api/api_error.h"
 #include "operator/cache/job_cache.h"
 #include "operator/manifests/resources.h"
@@ -35,7 +35,7 @@ class Stopper {
  public:
   Stopper(kube::ApiClient& hub, kube::Clock& clock, const StopJobsOptions& options)
       : hub_(hub), clock_(clock), options_(options), jobs_(options.namespaces, "", "", hub, clock, nullptr, [this](const auto&, bool) {
-          const std::lock_guard lock(mutex_);
+          const base::MutexLock lock(mutex_);
           news_ = true;
           changed_.notify_all();
         }) {}
@@ -55,7 +55,7 @@ class Stopper {
       if (running.empty()) return absl::OkStatus();
       if (stop.stop_requested()) return absl::CancelledError("asked to end before all jobs were stopped");
       if (clock_.Monotonic() >= deadline) return TooLate(std::move(running));
-      std::unique_lock lock(mutex_);
+      base::UniqueLock lock(mutex_);
       const absl::Duration next = std::min(deadline, clock_.Monotonic() + kTryAgain);
       while (!news_ && !stop.stop_requested() && clock_.Monotonic() < next) clock_.WaitUntil(lock, changed_, next);
       news_ = false;
@@ -89,9 +89,9 @@ class Stopper {
   kube::ApiClient& hub_;
   kube::Clock& clock_;
   const StopJobsOptions& options_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  bool news_ = false;
+  bool news_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<std::string> asked_;  // versions of jobs that were asked to, and that the cache may still show
   std::string refusal_;
   cache::JobCache jobs_;

@@ -6,11 +6,11 @@
 
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "operator/manifests/job_credentials.h"
 
 namespace fusionllm::op::manifests {
@@ -21,7 +21,7 @@ class AuthorityCache {
   static constexpr absl::Duration kEntryTtl = absl::Minutes(1);  // since it was of use
 
   std::optional<JobCredentials> Find(const std::string& job_uid, absl::Time now) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto at = authorities_.find(job_uid);
     if (at == authorities_.end()) return std::nullopt;
     at->second.used_at = now;
@@ -30,7 +30,7 @@ class AuthorityCache {
 
   // In place of one that was there. The oldest goes when there are too many.
   void Put(const std::string& job_uid, const JobCredentials& authority, absl::Time now) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!authorities_.insert_or_assign(job_uid, Kept{authority, now}).second) return;
     order_.push_back(job_uid);
     if (order_.size() <= kMaxEntries) return;
@@ -40,9 +40,10 @@ class AuthorityCache {
 
   // Those that have been of no use for kEntryTtl.
   void Forget(absl::Time now) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     std::erase_if(authorities_, [&](const auto& entry) { return entry.second.used_at + kEntryTtl <= now; });
-    std::erase_if(order_, [&](const std::string& job_uid) { return !authorities_.contains(job_uid); });
+    std::erase_if(order_,
+                  [&](const std::string& job_uid) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !authorities_.contains(job_uid); });
   }
 
  private:
@@ -51,9 +52,9 @@ class AuthorityCache {
     absl::Time used_at;
   };
 
-  std::mutex mutex_;
-  std::map<std::string, Kept> authorities_;
-  std::deque<std::string> order_;
+  base::Mutex mutex_;
+  std::map<std::string, Kept> authorities_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::string> order_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::op::manifests

@@ -22,7 +22,7 @@ HintCache::~HintCache() = default;
 std::optional<PlacementHint> HintCache::HintFor(const manifests::JobIdentity& job, const PlacementQuery& query) {
   const size_t fingerprint = FingerprintOf(query);
   const absl::Duration now = clock_.Monotonic();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!known_.contains(job.uid) && known_.size() >= kMaxJobs) {
     std::erase_if(known_, [&](const auto& entry) { return entry.second.advice.has_value() && now - entry.second.used_at >= kEntryTtl; });
     if (known_.size() >= kMaxJobs) return PlacementHintOf(absl::ResourceExhaustedError("too many jobs ask at once"));
@@ -60,14 +60,15 @@ void HintCache::Work(const std::stop_token& stop) {
   while (true) {
     Waiting waiting;
     {
-      std::unique_lock lock(mutex_);
-      if (!changed_.wait(lock, stop, [this] { return !queue_.empty(); }) || stop.stop_requested()) return;
+      base::UniqueLock lock(mutex_);
+      if (!changed_.wait(lock, stop, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !queue_.empty(); }) || stop.stop_requested())
+        return;
       waiting = std::move(queue_.front());
       queue_.pop_front();
     }
     PlacementHint advice = PlacementHintOf(Answer(waiting, stop));
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       const auto at = known_.find(waiting.job.uid);
       // Another query has been put meanwhile, and waits.
       if (at == known_.end() || at->second.fingerprint != waiting.fingerprint) continue;

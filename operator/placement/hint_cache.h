@@ -9,7 +9,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -17,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/clock.h"
 #include "operator/manifests/identity.h"
 #include "operator/placement/placement_hint.h"
@@ -60,18 +60,19 @@ class HintCache {
     absl::Duration since;
   };
 
-  void Put(const manifests::JobIdentity& job, const PlacementQuery& query, size_t fingerprint, absl::Duration since);
+  void Put(const manifests::JobIdentity& job, const PlacementQuery& query, size_t fingerprint, absl::Duration since)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work(const std::stop_token& stop);
   absl::StatusOr<std::string> Answer(const Waiting& waiting, const std::stop_token& stop);
 
   const Ask ask_;
   const Answered answered_;
   kube::Clock& clock_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<Waiting> queue_;           // at most one for each entry
-  std::map<std::string, Entry> known_;  // by job uid
-  std::jthread thread_;                 // the last: it uses all of these
+  std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);           // at most one for each entry
+  std::map<std::string, Entry> known_ ABSL_GUARDED_BY(mutex_);  // by job uid
+  std::jthread thread_;                                         // the last: it uses all of these
 };
 
 }  // namespace fusionllm::op::placement

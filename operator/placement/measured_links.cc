@@ -47,7 +47,7 @@ void MeasuredLinks::Learn(absl::string_view page, const job::FusionJob& job, con
                           const std::vector<cache::ClusterFacts>& clusters, absl::Time now) {
   const std::map<Pair, cache::LinkEstimate> ways = WaysOf(kube::ParseJson(page));
   const std::set<std::string> own(used.begin(), used.end());
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const auto& [ends, way] : ways) {
     const auto& [from, to] = ends;
     if (!own.contains(from) || !own.contains(to) || MeetAtRelay(from, to, job.spec.network.mode, clusters)) continue;
@@ -63,7 +63,7 @@ void MeasuredLinks::Learn(absl::string_view page, const job::FusionJob& job, con
 }
 
 void MeasuredLinks::AddTo(std::vector<cache::ClusterFacts>& clusters, absl::Time now) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (cache::ClusterFacts& facts : clusters) {
     for (const auto& [ends, known] : known_) {
       if (ends.first == facts.name && now - known.at < kMaxAge) facts.measured[ends.second] = known.way;

@@ -7,13 +7,13 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/job/fusion_job.h"
 #include "operator/cache/member.h"
 
@@ -39,8 +39,8 @@ class MeasuredLinks {
     cache::LinkEstimate way;
     absl::Time at;
   };
-  mutable std::mutex mutex_;
-  std::map<std::pair<std::string, std::string>, Known> known_;  // by source and destination
+  mutable base::Mutex mutex_;
+  std::map<std::pair<std::string, std::string>, Known> known_ ABSL_GUARDED_BY(mutex_);  // by source and destination
 };
 
 }  // namespace fusionllm::op::placement

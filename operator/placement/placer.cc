@@ -38,7 +38,7 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
   const Asked asked = hold && hints_ != nullptr ? Consult(request) : Asked();
   if (asked.pending) return {.pending = true};
   const Ranking ranking = asked.advice.has_value() ? asked.advice->ranking : Ranking();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const int64_t more_clusters = std::max<int64_t>(0, static_cast<int64_t>(job::kMaxClusters) - std::ssize(request.named));
   Placement placement = Place(job, Candidates(request, hub_, members_, &reservations_), ranking, more_clusters);
   if (placement.slots.empty() && !request.avoided.empty()) {
@@ -82,7 +82,7 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
 Placer::Asked Placer::Consult(const CandidatesRequest& request) {
   std::vector<ClusterCandidate> candidates;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     candidates = Candidates(request, hub_, members_, &reservations_);
   }
   const Choice choice = ChoiceOf(*request.job, candidates);

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "lib/base/mutex.h"
 #include "operator/cache/member.h"
 #include "operator/placement/candidates.h"
 #include "operator/placement/hint_cache.h"
@@ -31,12 +31,12 @@ class Placer {
   Placement Propose(const CandidatesRequest& request, bool hold);
   // Its pods do not come for now: others may have the room.
   void Release(const std::string& job_uid) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     reservations_.Release(job_uid);
   }
   // Drops what is kept for nothing any more; somebody should ask for that every so often.
   void Tidy(absl::Time now) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     reservations_.Forget(now);
   }
 
@@ -49,19 +49,19 @@ class Placer {
   Asked Consult(const CandidatesRequest& request);
   absl::StatusOr<PlacementQuery> QueryAbout(const CandidatesRequest& request, const Choice& choice) const;
   // Says again what was said a moment ago, if it is of the same kind.
-  void KeepMessage(const CandidatesRequest& request, Placement& placement);
+  void KeepMessage(const CandidatesRequest& request, Placement& placement) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const cache::Member& hub_;
   const cache::Members& members_;
   HintCache* const hints_;
   const MeasuredLinks* const measured_;
-  std::mutex mutex_;
-  Reservations reservations_;
+  base::Mutex mutex_;
+  Reservations reservations_ ABSL_GUARDED_BY(mutex_);
   struct Said {
     std::string problem, shortage;
     absl::Time at;
   };
-  std::map<std::string, Said> said_;  // by job uid
+  std::map<std::string, Said> said_ ABSL_GUARDED_BY(mutex_);  // by job uid
 };
 
 }  // namespace fusionllm::op::placement

@@ -55,7 +55,7 @@ class CheckpointExchange::Call {
   Call(CheckpointExchange& exchange, uint64_t id, int stage, Epoch epoch)
       : exchange_(exchange), id_(id), stage_(stage), epoch_(std::move(epoch)) {}
   ~Call() {
-    const std::lock_guard lock(exchange_.mutex_);
+    const base::MutexLock lock(exchange_.mutex_);
     exchange_.calls_.erase(id_);
     if (const auto putting = exchange_.putting_.find(stage_); putting != exchange_.putting_.end() && putting->second == id_)
       exchange_.putting_.erase(putting);
@@ -68,7 +68,7 @@ class CheckpointExchange::Call {
   const Epoch& epoch() const { return epoch_; }
   // Stages the file if nothing has ended this call in between.
   absl::Status Stage(checkpoint::IncomingFile& file, int64_t step) {
-    const std::lock_guard lock(exchange_.mutex_);
+    const base::MutexLock lock(exchange_.mutex_);
     const auto putting = exchange_.putting_.find(stage_);
     if (putting == exchange_.putting_.end() || putting->second != id_) return absl::AbortedError("the transfer was overtaken");
     exchange_.staged_[stage_].insert(step);
@@ -86,14 +86,14 @@ CheckpointExchange::CheckpointExchange(CheckpointExchangeOptions options) : opti
 
 void CheckpointExchange::Open(Epoch epoch) {
   Close();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   epoch_ = std::move(epoch);
   staged_.clear();
   open_ = true;
 }
 
 void CheckpointExchange::Close() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   open_ = false;
   putting_.clear();
   settled_.notify_all();
@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<CheckpointExchange::Call>> CheckpointExchange::Ad
     return absl::PermissionDeniedError(
         absl::StrFormat("the certificate presented was not issued to executor '%s' by this job's CA", executor));
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!open_ || epoch != epoch_.number) {
     return absl::AbortedError(absl::StrFormat("plan epoch %d is not in force", epoch));
   }
@@ -140,7 +140,7 @@ absl::StatusOr<ExecutorCallLimiter::Permit> CheckpointExchange::Enter(const grpc
 void CheckpointExchange::Progress() {
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (now == last_progress_s_) return;
     last_progress_s_ = now;
   }
@@ -192,17 +192,17 @@ absl::Status CheckpointExchange::CheckHeader(const Call& call, const v1::ShardFi
 }
 
 absl::Status CheckpointExchange::AwaitRoomForStep(const Call& call, const v1::ShardFileHeader& header) {
-  std::unique_lock lock(mutex_);
-  const auto overtaken = [&] {
+  base::UniqueLock lock(mutex_);
+  const auto overtaken = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto putting = putting_.find(call.stage());
     return putting == putting_.end() || putting->second != call.id();
   };
-  const auto has_room = [&] {
+  const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto staged = staged_.find(header.stage());
     return staged == staged_.end() || staged->second.size() < kMaxStagedSteps || staged->second.contains(header.step());
   };
   const auto timeout = absl::ToChronoNanoseconds(options_.settle_timeout);
-  if (!settled_.wait_for(lock, timeout, [&] { return overtaken() || has_room(); })) {
+  if (!settled_.wait_for(lock, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return overtaken() || has_room(); })) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("files of stage %d for %d steps are here that no checkpoint has yet", header.stage(), kMaxStagedSteps));
   }
@@ -210,7 +210,7 @@ absl::Status CheckpointExchange::AwaitRoomForStep(const Call& call, const v1::Sh
 }
 
 void CheckpointExchange::Settled(int64_t step) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (auto& [stage, steps] : staged_) steps.erase(step);
   settled_.notify_all();
 }

@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/checkpoint/incoming_file.h"
 #include "lib/checkpoint/reader.h"
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
@@ -101,15 +101,15 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
   std::function<void()> progress_;
   Unusable unusable_;
 
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable settled_;  // or a call was overtaken
-  bool open_ = false;
-  Epoch epoch_;
-  uint64_t next_call_ = 1;
-  std::map<uint64_t, grpc::ServerContext*> calls_;
-  std::map<int, uint64_t> putting_;          // stage -> the call that may stage its file
-  std::map<int, std::set<int64_t>> staged_;  // by stage: steps that files were taken of and that are not settled
-  int64_t last_progress_s_ = 0;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  Epoch epoch_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, grpc::ServerContext*> calls_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, uint64_t> putting_ ABSL_GUARDED_BY(mutex_);          // stage -> the call that may stage its file
+  std::map<int, std::set<int64_t>> staged_ ABSL_GUARDED_BY(mutex_);  // by stage: steps that files were taken of and that are not settled
+  int64_t last_progress_s_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fusionllm::services

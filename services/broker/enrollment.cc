@@ -27,7 +27,7 @@ absl::StatusOr<Enrollment> Enrollment::Load(const std::string& folder, std::set<
 absl::Status Enrollment::CheckToken(const std::string& text, absl::Time now) {
   const absl::StatusOr<security::JoinToken> token = security::ParseJoinToken(text);
   if (token.ok() && security::SameSecret(token->secret, secret_)) return absl::OkStatus();
-  const std::lock_guard lock(book_->mutex);
+  const base::MutexLock lock(book_->mutex);
   if (now - book_->minute_began >= absl::Minutes(1)) {
     book_->minute_began = now;
     book_->wrong_tokens = 0;
@@ -45,7 +45,7 @@ void Enrollment::ExpireNames(const NameInUse& in_use, absl::Time now) {
 }
 
 absl::StatusOr<std::string> Enrollment::AllocateName(const std::string& wanted, const NameInUse& in_use, absl::Time now) {
-  const std::lock_guard lock(book_->mutex);
+  const base::MutexLock lock(book_->mutex);
   ExpireNames(in_use, now);
   if (book_->enrolled.size() >= kEnrolledMax && !book_->enrolled.contains(wanted)) {
     return absl::ResourceExhaustedError(
@@ -81,7 +81,7 @@ absl::StatusOr<std::string> Enrollment::AllocateName(const std::string& wanted, 
 }
 
 void Enrollment::OnConnected(const std::string& name) {
-  const std::lock_guard lock(book_->mutex);
+  const base::MutexLock lock(book_->mutex);
   if (const auto found = book_->enrolled.find(name); found != book_->enrolled.end()) found->second.held_for = kReenrollAfter;
 }
 

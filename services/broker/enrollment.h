@@ -9,13 +9,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/security/certificate_authority.h"
 #include "lib/security/executor_name.h"
 #include "lib/security/join_token.h"
@@ -58,14 +58,14 @@ class Enrollment {
  private:
   // Behind a pointer: it holds a mutex, and an Enrollment moves.
   struct Book {
-    std::mutex mutex;
+    base::Mutex mutex;
     struct Enrolled {
       absl::Time last;
       absl::Duration held_for = kHeldFor;
     };
-    std::map<std::string, Enrolled, security::NoCaseLess> enrolled;  // by name
-    absl::Time minute_began = absl::InfinitePast();
-    int wrong_tokens = 0;  // in that minute
+    std::map<std::string, Enrolled, security::NoCaseLess> enrolled ABSL_GUARDED_BY(mutex);  // by name
+    absl::Time minute_began ABSL_GUARDED_BY(mutex) = absl::InfinitePast();
+    int wrong_tokens ABSL_GUARDED_BY(mutex) = 0;  // in that minute
   };
   Enrollment(security::CertificateAuthority authority, const security::JoinSecret& secret, std::set<std::string> taken,
              std::string job_document)
@@ -75,7 +75,7 @@ class Enrollment {
         job_document_(std::move(job_document)),
         book_(std::make_unique<Book>()) {}
 
-  void ExpireNames(const NameInUse& in_use, absl::Time now);
+  void ExpireNames(const NameInUse& in_use, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(book_->mutex);
   absl::StatusOr<std::string> AllocateName(const std::string& wanted, const NameInUse& in_use, absl::Time now);
 
   security::CertificateAuthority authority_;

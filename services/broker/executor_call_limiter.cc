@@ -5,7 +5,7 @@
 namespace fusionllm::services {
 
 absl::StatusOr<ExecutorCallLimiter::Permit> ExecutorCallLimiter::Enter(const std::string& executor) {
-  const std::lock_guard lock(open_->mutex);
+  const base::MutexLock lock(open_->mutex);
   int& calls = open_->calls[executor];
   const int most = kMaxOwnCalls + kMaxCallsPerOther * static_cast<int>(open_->calls.size() - 1);
   if (calls >= most) {
@@ -14,7 +14,7 @@ absl::StatusOr<ExecutorCallLimiter::Permit> ExecutorCallLimiter::Enter(const std
   }
   ++calls;
   return Permit(nullptr, [open = open_, executor](void*) {
-    const std::lock_guard leaving(open->mutex);
+    const base::MutexLock leaving(open->mutex);
     --open->calls.at(executor);
   });
 }

@@ -22,10 +22,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::services {
 
@@ -44,8 +44,8 @@ class ExecutorCallLimiter {
 
  private:
   struct Open {
-    std::mutex mutex;
-    std::map<std::string, int> calls;  // by each executor that has been seen: at most one for each certificate
+    base::Mutex mutex;
+    std::map<std::string, int> calls ABSL_GUARDED_BY(mutex);  // by each executor that has been seen: at most one for each certificate
   };
   const std::shared_ptr<Open> open_ = std::make_shared<Open>();
 };

@@ -87,14 +87,14 @@ absl::Status ExecutorSessions::ValidateHello(const grpc::ServerContext& context,
 }
 
 void ExecutorSessions::Enqueue(Session& session, v1::BrokerMessage message) {
-  const std::lock_guard lock(session.mutex);
+  const base::MutexLock lock(session.mutex);
   if (session.closed) return;
   session.queue.push_back(std::move(message));
   session.news.notify_all();
 }
 
 void ExecutorSessions::Close(Session& session) {
-  const std::lock_guard lock(session.mutex);
+  const base::MutexLock lock(session.mutex);
   session.closed = true;
   session.news.notify_all();
 }
@@ -102,7 +102,7 @@ void ExecutorSessions::Close(Session& session) {
 // Ends a stream whose place another has taken. What it says from now on does not count.
 void ExecutorSessions::CloseReplaced(Session& session) {
   {
-    const std::lock_guard lock(session.delivery);
+    const base::MutexLock lock(session.delivery);
     session.current = false;
   }
   Close(session);
@@ -110,7 +110,7 @@ void ExecutorSessions::CloseReplaced(Session& session) {
 }
 
 void ExecutorSessions::CancelCall(Session& session) {
-  const std::lock_guard lock(session.mutex);
+  const base::MutexLock lock(session.mutex);
   if (session.context != nullptr) session.context->TryCancel();
 }
 
@@ -119,10 +119,10 @@ absl::Status ExecutorSessions::Join(const v1::Hello& hello, const std::shared_pt
   if (options_.attempt.has_value() && hello.has_attempt() && hello.attempt() > *options_.attempt) {
     return absl::UnavailableError(absl::StrCat("this broker leads attempt ", *options_.attempt, " of the job"));
   }
-  const std::lock_guard membership(membership_mutex_);
+  const base::MutexLock membership(membership_mutex_);
   std::shared_ptr<Session> replaced;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (shutting_down_) return absl::UnavailableError("the broker is shutting down");
     std::shared_ptr<Session>& present = sessions_[hello.name()];
     // It may come again when the newer one has gone; a clock that was set back must not shut an executor out for good.
@@ -137,9 +137,9 @@ absl::Status ExecutorSessions::Join(const v1::Hello& hello, const std::shared_pt
 }
 
 void ExecutorSessions::Leave(const v1::Hello& hello, const std::shared_ptr<Session>& session, const std::string& why) {
-  const std::lock_guard membership(membership_mutex_);
+  const base::MutexLock membership(membership_mutex_);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto found = sessions_.find(hello.name());
     if (found == sessions_.end() || found->second != session) return;  // replaced
     sessions_.erase(found);
@@ -151,15 +151,15 @@ void ExecutorSessions::WriteQueue(Session& session, grpc::ServerReaderWriter<v1:
   while (true) {
     v1::BrokerMessage next;
     {
-      std::unique_lock lock(session.mutex);
-      session.news.wait(lock, [&] { return session.closed || !session.queue.empty(); });
+      base::UniqueLock lock(session.mutex);
+      session.news.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(session.mutex) { return session.closed || !session.queue.empty(); });
       if (session.queue.empty()) break;
       next = std::move(session.queue.front());
       session.queue.pop_front();
     }
     if (!stream.Write(next)) break;
   }
-  const std::lock_guard lock(session.mutex);
+  const base::MutexLock lock(session.mutex);
   session.closed = session.drained = true;
   session.news.notify_all();
 }
@@ -183,10 +183,9 @@ grpc::Status ExecutorSessions::Attend(grpc::ServerContext* context,
     if (!entered.ok()) return {grpc::StatusCode::RESOURCE_EXHAUSTED, std::string(entered.status().message())};
     permit = *std::move(entered);
   }
-  const auto session = std::make_shared<Session>();
-  session->context = context;
+  const auto session = std::make_shared<Session>(context);
   const absl::Cleanup context_ends = [&] {
-    const std::lock_guard lock(session->mutex);
+    const base::MutexLock lock(session->mutex);
     session->context = nullptr;
   };
   // Ends the refusal as well, of a peer that does not read it.
@@ -216,7 +215,7 @@ grpc::Status ExecutorSessions::Attend(grpc::ServerContext* context,
   std::thread writer([&session, stream] { WriteQueue(*session, *stream); });
   std::string why = "its connection to the broker broke";
   while (stream->Read(&message)) {
-    const std::lock_guard lock(session->delivery);
+    const base::MutexLock lock(session->delivery);
     if (!session->current) break;
     if (message.has_leaving()) why = "it was asked to end";
     handlers_.on_message(hello.name(), hello.incarnation(), message);
@@ -264,7 +263,7 @@ grpc::Status ExecutorSessions::Renew(grpc::ServerContext* context, const v1::Ren
 }
 
 std::shared_ptr<ExecutorSessions::Session> ExecutorSessions::SessionOf(const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = sessions_.find(name);
   return found == sessions_.end() ? nullptr : found->second;
 }
@@ -278,7 +277,7 @@ void ExecutorSessions::Acknowledge(const std::string& name, uint64_t incarnation
   if (sequence == 0) return;
   const std::shared_ptr<Session> session = SessionOf(name);
   if (session == nullptr || session->incarnation != incarnation) return;
-  const std::lock_guard lock(session->mutex);
+  const base::MutexLock lock(session->mutex);
   if (session->closed) return;
   // An acknowledgement stands for those before it: one at most waits, however slowly this executor reads.
   const auto waiting =
@@ -296,7 +295,7 @@ bool ExecutorSessions::Send(const std::string& name, v1::BrokerMessage message) 
 }
 
 bool ExecutorSessions::IsConnected(const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   // As certificates are compared.
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) { return absl::EqualsIgnoreCase(session.first, name); });
 }
@@ -304,7 +303,7 @@ bool ExecutorSessions::IsConnected(const std::string& name) {
 void ExecutorSessions::Shutdown(const std::string& reason, bool failed) {
   std::vector<std::shared_ptr<Session>> sessions;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     shutting_down_ = true;
     for (const auto& [name, session] : sessions_) sessions.push_back(session);
   }
@@ -317,8 +316,8 @@ void ExecutorSessions::Shutdown(const std::string& reason, bool failed) {
   }
   const auto deadline = std::chrono::steady_clock::now() + kShutdownTimeout;
   for (const auto& session : sessions) {
-    std::unique_lock lock(session->mutex);
-    session->news.wait_until(lock, deadline, [&] { return session->drained; });
+    base::UniqueLock lock(session->mutex);
+    session->news.wait_until(lock, deadline, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(session->mutex) { return session->drained; });
   }
 }
 

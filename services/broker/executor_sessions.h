@@ -10,11 +10,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
 #include "services/broker/executor_call_limiter.h"
 #include "services/version.h"
@@ -73,18 +73,20 @@ class ExecutorSessions final : public v1::Broker::Service {
  private:
   // One stream.
   struct Session {
+    explicit Session(grpc::ServerContext* call) : context(call) {}
     uint64_t incarnation = 0;
     std::string certificate_pem;  // that it was opened with; empty: none
     // Held while a message is handed on, so that the one that replaces this stream can wait for it.
-    std::mutex delivery;
-    bool current = true;
+    base::Mutex delivery;
+    bool current ABSL_GUARDED_BY(delivery) = true;
 
-    std::mutex mutex;  // of all below: the outgoing half
+    base::Mutex mutex;  // of all below: the outgoing half
     std::condition_variable news;
-    std::deque<v1::BrokerMessage> queue;  // one acknowledgement at most, and orders, which the loop of the run gives one after another
-    bool closed = false;
-    bool drained = false;                    // closed and everything written
-    grpc::ServerContext* context = nullptr;  // null when the call has ended
+    // One acknowledgement at most, and orders, which the loop of the run gives one after another.
+    std::deque<v1::BrokerMessage> queue ABSL_GUARDED_BY(mutex);
+    bool closed ABSL_GUARDED_BY(mutex) = false;
+    bool drained ABSL_GUARDED_BY(mutex) = false;          // closed and everything written
+    grpc::ServerContext* context ABSL_GUARDED_BY(mutex);  // null when the call has ended
   };
   // OK, and the first message of the stream in `first`, when the peer may attend. Errors: InvalidArgument, FailedPrecondition and
   // Unauthenticated, with a machine reason before the sentence.
@@ -108,10 +110,10 @@ class ExecutorSessions final : public v1::Broker::Service {
   const Handlers handlers_;
   // Orders joining and leaving, their handlers included. Taken before all other locks, and never by Send, which those that the handlers
   // wait for may call.
-  std::mutex membership_mutex_;
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Session>> sessions_;  // the current ones
-  bool shutting_down_ = false;
+  base::Mutex membership_mutex_;
+  base::Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);  // the current ones
+  bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace fusionllm::services

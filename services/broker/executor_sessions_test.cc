@@ -303,7 +303,7 @@ TEST_F(ExecutorSessionsTest, WhoComesBackJoinsAfterItHasLeft) {
   SetLeaving([&, done = false]() mutable {
     if (std::exchange(done, true)) return;
     EXPECT_TRUE(second.Say(HelloOf("a")));
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     EXPECT_FALSE(news_.wait_for(lock, std::chrono::milliseconds(200), [&] { return notes_.size() > 1; })) << "it joined before it left";
   });
   first.reset();

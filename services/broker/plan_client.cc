@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/broker/codec_limit.h"
 #include "lib/job/parse.h"
@@ -60,9 +60,9 @@ bool MayComeBack(const grpc::Status& status) {
 
 // False when `stop` was requested meanwhile.
 bool Pause(std::chrono::milliseconds pause, const std::stop_token& stop) {
-  std::mutex mutex;
+  base::Mutex mutex;  // for the wait alone
   std::condition_variable_any never;
-  std::unique_lock lock(mutex);
+  base::UniqueLock lock(mutex);
   never.wait_for(lock, stop, pause, [] { return false; });
   return !stop.stop_requested();
 }

@@ -43,14 +43,14 @@ RunLoop::~RunLoop() {
 }
 
 void RunLoop::Post(Work work) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   work_.push_back(std::move(work));
   news_.notify_one();
 }
 
 void RunLoop::LogEvent(broker::EmitEvent news) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     pending_events_.push_back(std::move(news));
     if (!over_) {
       work_.push_back([this] { LogPendingEvents(); });
@@ -62,15 +62,15 @@ void RunLoop::LogEvent(broker::EmitEvent news) {
 }
 
 void RunLoop::LogFailure(const absl::Status& status, const std::string& reason) {
-  const std::lock_guard log_lock(log_mutex_);
+  const base::MutexLock log_lock(log_mutex_);
   log_.Error(status, reason);
 }
 
 void RunLoop::LogPendingEvents() {
-  const std::lock_guard log_lock(log_mutex_);
+  const base::MutexLock log_lock(log_mutex_);
   std::deque<broker::EmitEvent> pending;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     pending.swap(pending_events_);
   }
   for (const broker::EmitEvent& news : pending) Execute(news);
@@ -81,8 +81,8 @@ void RunLoop::PostEvent(broker::Event event) {
 }
 
 bool RunLoop::AcquireQuota(const std::string& name, size_t bytes) {
-  std::unique_lock lock(mutex_);
-  quota_released_.wait(lock, [&] {
+  base::UniqueLock lock(mutex_);
+  quota_released_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const Reports& own = reports_of_[name];
     const bool own_fits = own.count == 0 || (own.count < kReportsMaxOfOne && own.bytes + bytes <= kReportBytesMaxOfOne);
     const bool fits = reports_.count < kReportsMax && reports_.bytes + bytes <= kReportBytesMax;
@@ -97,7 +97,7 @@ bool RunLoop::AcquireQuota(const std::string& name, size_t bytes) {
 }
 
 void RunLoop::ReleaseQuota(const std::string& name, size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (Reports* reports : {&reports_, &reports_of_[name]}) {
     --reports->count;
     reports->bytes -= bytes;
@@ -242,11 +242,11 @@ RunOutcome RunLoop::Run(ExecutorSessions& attendance) {
   while (!outcome_.has_value()) {
     Work work;
     {
-      std::unique_lock lock(mutex_);
+      base::UniqueLock lock(mutex_);
       auto deadline = std::chrono::steady_clock::now() + std::chrono::hours(24);
       if (timer_.has_value()) deadline = std::min(deadline, timer_->deadline);
       if (gathering) deadline = std::min(deadline, gather_deadline);
-      news_.wait_until(lock, deadline, [this] { return !work_.empty(); });
+      news_.wait_until(lock, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !work_.empty(); });
       if (!work_.empty()) {
         work = std::move(work_.front());
         work_.pop_front();
@@ -267,7 +267,7 @@ RunOutcome RunLoop::Run(ExecutorSessions& attendance) {
   }
   // A run may be over before the checkpoint that it has finished is looked through.
   for (const broker::CommitCheckpoint& action : to_commit_) Commit(action, CheckStaged(options_.checkpoint_directory, action));
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   over_ = true;
   quota_released_.notify_all();
   return *outcome_;

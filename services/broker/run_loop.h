@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <stop_token>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/broker/run_state.h"
 #include "lib/job/fusion_job.h"
 #include "lib/objectstore/retry_report_throttle.h"
@@ -169,18 +169,18 @@ class RunLoop {
   RunMetrics& run_metrics_;
   ExecutorSessions* executor_sessions_ = nullptr;
 
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable news_;
-  std::deque<Work> work_;
+  std::deque<Work> work_ ABSL_GUARDED_BY(mutex_);
   std::condition_variable quota_released_;
   struct Reports {
     size_t count = 0, bytes = 0;
   };
-  Reports reports_;                            // that wait, or are being worked on
-  std::map<std::string, Reports> reports_of_;  // by executor
-  bool over_ = false;                          // no executor works any more
-  std::deque<broker::EmitEvent> pending_events_;
-  std::mutex log_mutex_;  // of log_, when the loop has ended
+  Reports reports_ ABSL_GUARDED_BY(mutex_);                            // that wait, or are being worked on
+  std::map<std::string, Reports> reports_of_ ABSL_GUARDED_BY(mutex_);  // by executor
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;                          // no executor works any more
+  std::deque<broker::EmitEvent> pending_events_ ABSL_GUARDED_BY(mutex_);
+  base::Mutex log_mutex_;  // of log_, when the loop has ended
   // Below: the loop's thread only.
   struct Timer {
     uint64_t id = 0;

@@ -93,7 +93,7 @@ RunMetrics::RunMetrics(metrics::Registry& registry, RunMetricsOptions options)
 }
 
 void RunMetrics::Plan(const broker::PlanSummary& plan) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   stages_.clear();
   for (int rank = 0; rank < static_cast<int>(plan.devices.size()); ++rank) {
     stages_.push_back({.device = plan.devices[static_cast<size_t>(rank)], .index = plan.StageOf(rank)});
@@ -114,7 +114,7 @@ double RunMetrics::RecentStepSeconds() const {
 }
 
 void RunMetrics::Step(const broker::StepRecord& record) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (record.counted > 0) {  // else there is none
     loss_.Set(record.loss);
     if (options_.text) perplexity_.Set(std::exp(static_cast<double>(record.loss)));
@@ -181,7 +181,7 @@ void RunMetrics::Busy() {
 }
 
 void RunMetrics::StageTimes(const std::string& device, const v1::StageTimes& times) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto stage = std::find_if(stages_.begin(), stages_.end(), [&](const Stage& s) { return s.device == device; });
   if (stage == stages_.end()) return;  // of a device whose stage was given away
   stage->step = times.step();
@@ -192,12 +192,12 @@ void RunMetrics::StageTimes(const std::string& device, const v1::StageTimes& tim
 }
 
 void RunMetrics::Sent(const std::string& device, const v1::LinkBytes& link) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   stage_metrics_.Sent(device, link);
 }
 
 void RunMetrics::Event(const broker::EmitEvent& event) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   progress_page_.Event(event);
   if (const std::string reason = ReasonFor(event); !reason.empty()) replan_reason_ = reason;
   if (LosesAStage(event) && !trouble_since_s_.has_value()) trouble_since_s_ = now_s_();
@@ -208,7 +208,7 @@ void RunMetrics::Event(const broker::EmitEvent& event) {
 }
 
 void RunMetrics::ShardWritten(int64_t step, double seconds) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const double since = now_s_() - seconds;
   const auto [at, is_new] = shards_since_s_.emplace(step, since);
   if (!is_new) at->second = std::min(at->second, since);
@@ -216,7 +216,7 @@ void RunMetrics::ShardWritten(int64_t step, double seconds) {
 }
 
 void RunMetrics::CheckpointCommitted(int64_t step, int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const double now = now_s_();
   if (!options_.kept_elsewhere) Kept(step);
   checkpoint_bytes_.Set(static_cast<double>(bytes));
@@ -227,12 +227,12 @@ void RunMetrics::CheckpointCommitted(int64_t step, int64_t bytes) {
 }
 
 void RunMetrics::CheckpointKept(int64_t step) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Kept(step);
 }
 
 void RunMetrics::CheckpointFound(int64_t step) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   progress_page_.CheckpointKept(step);
 }
 
@@ -242,7 +242,7 @@ void RunMetrics::Kept(int64_t step) {
 }
 
 void RunMetrics::State(const broker::RunState& state) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   progress_page_.State(state);
   progress_page_.RepresentativeLinks(state.representative_links());
   const std::vector<std::string>& planned = state.plan().devices;
@@ -254,17 +254,17 @@ void RunMetrics::State(const broker::RunState& state) {
 }
 
 void RunMetrics::Heard(const std::string& device) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   heard_at_s_[device] = now_s_();
 }
 
 void RunMetrics::Left(const std::string& device) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   heard_at_s_.erase(device);
 }
 
 void RunMetrics::Ages() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const double now = now_s_();
   step_age_.Set(now - stepped_at_s_);
   if (no_checkpoint_since_s_.has_value()) checkpoint_age_.Set(now - *no_checkpoint_since_s_);

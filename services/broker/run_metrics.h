@@ -8,11 +8,11 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/broker/run_state.h"
 #include "lib/metrics/registry.h"
 #include "services/broker/run_progress.h"
@@ -63,9 +63,9 @@ class RunMetrics {
     double busy_seconds = 0;
   };
 
-  double RecentStepSeconds() const;
-  void Busy();
-  void Kept(int64_t step);
+  double RecentStepSeconds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Busy() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Kept(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Ages();
 
   const RunMetricsOptions options_;
@@ -86,21 +86,22 @@ class RunMetrics {
   const metrics::Counter recoveries_;
   const metrics::Histogram recovery_seconds_, checkpoint_seconds_;
 
-  std::mutex mutex_;
-  std::vector<Stage> stages_;  // of the plan in force, by rank
-  double predicted_step_s_ = 0;
-  size_t steps_of_plan_ = 0;
-  std::deque<double> recent_s_;  // seconds of the last steps of the plan, its first ones aside
-  int64_t last_step_ = 0;
-  int64_t counted_to_ = 0;    // the last step that tokens_ has
-  double ignored_total_ = 0;  // targets of its steps
-  double last_step_s_ = 0;
-  double stepped_at_s_;
-  std::string replan_reason_ = "other";  // of the next plan
-  std::optional<double> trouble_since_s_;
-  std::map<int64_t, double> shards_since_s_;     // of checkpoints that are not whole yet, by step
-  std::optional<double> no_checkpoint_since_s_;  // the last one was kept then; before the first one: the first step was made
-  std::map<std::string, double> heard_at_s_;
+  base::Mutex mutex_;
+  std::vector<Stage> stages_ ABSL_GUARDED_BY(mutex_);  // of the plan in force, by rank
+  double predicted_step_s_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t steps_of_plan_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<double> recent_s_ ABSL_GUARDED_BY(mutex_);  // seconds of the last steps of the plan, its first ones aside
+  int64_t last_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t counted_to_ ABSL_GUARDED_BY(mutex_) = 0;    // the last step that tokens_ has
+  double ignored_total_ ABSL_GUARDED_BY(mutex_) = 0;  // targets of its steps
+  double last_step_s_ ABSL_GUARDED_BY(mutex_) = 0;
+  double stepped_at_s_ ABSL_GUARDED_BY(mutex_);
+  std::string replan_reason_ ABSL_GUARDED_BY(mutex_) = "other";  // of the next plan
+  std::optional<double> trouble_since_s_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, double> shards_since_s_ ABSL_GUARDED_BY(mutex_);  // of checkpoints that are not whole yet, by step
+  // The last one was kept then; before the first one: the first step was made.
+  std::optional<double> no_checkpoint_since_s_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, double> heard_at_s_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::services

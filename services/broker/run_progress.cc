@@ -51,21 +51,21 @@ void Put(json& object, const char* key, double value) {
 }  // namespace
 
 void RunProgress::Plan(const broker::PlanSummary& plan) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   plan_ = plan;
   recent_step_s_ = 0;
   measured_.clear();
 }
 
 void RunProgress::Step(const broker::StepRecord& record, double recent_step_seconds) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   last_ = record;
   waiting_.reset();
   recent_step_s_ = recent_step_seconds;
 }
 
 void RunProgress::StageTimes(const std::string& device, const v1::StageTimes& times) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const v1::LinkBytes& link : times.links()) {
     if (link.bandwidth_bytes_per_second() <= 0) continue;
     measured_[{device, link.peer()}] = {.bytes_per_s = link.bandwidth_bytes_per_second(), .rtt_s = link.rtt_seconds()};
@@ -73,17 +73,17 @@ void RunProgress::StageTimes(const std::string& device, const v1::StageTimes& ti
 }
 
 void RunProgress::CheckpointKept(int64_t step) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   checkpoint_step_ = step;
 }
 
 void RunProgress::Recovered() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ++recoveries_;
 }
 
 void RunProgress::Event(const broker::EmitEvent& event) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   // Those that a plan begins with are in the job's status; news is who comes to a run that has begun.
   if (event.reason == "ExecutorJoined" && (epoch_ == 0 || event.stage.has_value())) return;
   events_.Add(event, now_());
@@ -93,7 +93,7 @@ void RunProgress::Event(const broker::EmitEvent& event) {
 }
 
 void RunProgress::State(const broker::RunState& state) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   phase_ = broker::Name(state.phase());
   if (waiting_.has_value() && !WaitOf(waiting_->reason)->waits(state.phase())) waiting_.reset();
   epoch_ = state.epoch();
@@ -101,12 +101,12 @@ void RunProgress::State(const broker::RunState& state) {
 }
 
 void RunProgress::RepresentativeLinks(const broker::PlanMonitor::Ends& links) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (representative_links_ != links) representative_links_ = links;
 }
 
 std::string RunProgress::Json() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   json object = {{"phase", phase_}, {"epoch", epoch_}, {"executors", members_}, {"steps", total_steps_}, {"recoveries", recoveries_}};
   object["step"] = last_.has_value() ? last_->step : 0;
   if (last_.has_value()) {

@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "lib/base/mutex.h"
 #include "lib/broker/run_state.h"
 #include "services/broker/run_events.h"
 #include "services/messages_fwd.h"
@@ -48,25 +48,25 @@ class RunProgress {
  private:
   const int64_t total_steps_, targets_per_step_;
   const std::function<absl::Time()> now_;
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   struct Wait {
     std::string reason, message;
   };
-  std::optional<Wait> waiting_;
-  std::string phase_ = "starting";
-  uint32_t epoch_ = 0;
-  size_t members_ = 0;
-  broker::PlanSummary plan_;
-  std::optional<broker::StepRecord> last_;
-  double recent_step_s_ = 0;
+  std::optional<Wait> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::string phase_ ABSL_GUARDED_BY(mutex_) = "starting";
+  uint32_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t members_ ABSL_GUARDED_BY(mutex_) = 0;
+  broker::PlanSummary plan_ ABSL_GUARDED_BY(mutex_);
+  std::optional<broker::StepRecord> last_ ABSL_GUARDED_BY(mutex_);
+  double recent_step_s_ ABSL_GUARDED_BY(mutex_) = 0;
   struct Measured {
     double bytes_per_s = 0, rtt_s = 0;  // 0: not yet
   };
-  std::map<std::pair<std::string, std::string>, Measured> measured_;  // by source and destination
-  broker::PlanMonitor::Ends representative_links_;                    // of those, the ones that measure their wire
-  std::optional<int64_t> checkpoint_step_;
-  int64_t recoveries_ = 0;
-  RunEvents events_;
+  std::map<std::pair<std::string, std::string>, Measured> measured_ ABSL_GUARDED_BY(mutex_);  // by source and destination
+  broker::PlanMonitor::Ends representative_links_ ABSL_GUARDED_BY(mutex_);                    // of those, the ones that measure their wire
+  std::optional<int64_t> checkpoint_step_ ABSL_GUARDED_BY(mutex_);
+  int64_t recoveries_ ABSL_GUARDED_BY(mutex_) = 0;
+  RunEvents events_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::services

@@ -33,38 +33,38 @@ WaitingForSite AwaitedOf(const std::string& folder, const checkpoint::FileEntry&
 }  // namespace
 
 void ShardFetcher::SendBy(Send send) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   send_ = std::move(send);
 }
 
 void ShardFetcher::OnProgress(std::function<void()> progress) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   progress_ = std::move(progress);
 }
 
 void ShardFetcher::OnFetched(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   on_fetched_ = std::move(recalled);
 }
 
 void ShardFetcher::OnAwaited(std::function<void(const WaitingForSite& awaited)> on_awaited) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   on_awaited_ = std::move(on_awaited);
 }
 
 void ShardFetcher::RunEnds(std::chrono::milliseconds timeout) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   absence_timeout_ = std::min(absence_timeout_, timeout);
   run_ends_ = true;
 }
 
 void ShardFetcher::GiveUpAbsent() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const auto& [site, absence] : awaited_) absent_.insert(site);
 }
 
 void ShardFetcher::Joined(const std::string& executor, const std::string& site) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   holders_[executor] = site;
   leaving_.erase(executor);
   departed_.erase(executor);
@@ -79,13 +79,13 @@ void ShardFetcher::Joined(const std::string& executor, const std::string& site) 
 }
 
 void ShardFetcher::Leaving(const std::string& executor) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (holders_.contains(executor)) leaving_.insert(executor);
   news_.notify_all();
 }
 
 void ShardFetcher::Left(const std::string& executor) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (const auto holder = holders_.extract(executor); !holder.empty()) {
     departed_[executor] = {.site = holder.mapped(), .shutdown_requested = leaving_.erase(executor) > 0};
   }
@@ -99,8 +99,8 @@ bool ShardFetcher::IsLeft(const std::string& site) const {
 }
 
 bool ShardFetcher::AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  const auto leaves = [this](const std::string& site) {
+  base::UniqueLock lock(mutex_);
+  const auto leaves = [this](const std::string& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     bool one_does = IsLeft(site);
     for (const auto& [executor, of] : holders_) {
       if (of != site) continue;
@@ -111,13 +111,13 @@ bool ShardFetcher::AllLeave(const std::set<std::string>& sites, std::chrono::mil
              return departed.second.site == site && !departed.second.shutdown_requested;
            });
   };
-  const auto all_leave = [&] { return std::all_of(sites.begin(), sites.end(), leaves); };
-  news_.wait_for(lock, timeout, [&] { return closed_ || all_leave(); });
+  const auto all_leave = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return std::all_of(sites.begin(), sites.end(), leaves); };
+  news_.wait_for(lock, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || all_leave(); });
   return all_leave();
 }
 
 void ShardFetcher::Close() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   closed_ = true;
   send_ = nullptr;
   news_.notify_all();
@@ -157,7 +157,7 @@ absl::Status ShardFetcher::AwaitHolder(std::unique_lock<std::mutex>& lock, const
   // One wait for all files of the site.
   Absence& absence = awaited_.try_emplace(site, Absence{.begin = Clock::now(), .next_notice = Clock::now()}).first->second;
   ++absence.waiting;
-  const absl::Cleanup waits_no_more = [&] {
+  const absl::Cleanup waits_no_more = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (--absence.waiting == 0) awaited_.erase(site);
   };
   while (HolderOf(site, {}).empty()) {
@@ -237,7 +237,8 @@ absl::Status ShardFetcher::Ask(std::unique_lock<std::mutex>& lock, const std::st
   std::set<std::string> without;  // executors that have it not as it was written
   std::string reasons;
   for (int round = 0; round < options_.rounds; ++round) {
-    if (round > 0) news_.wait_for(lock, options_.round_pause, [&] { return closed_ || cancelled(); });
+    if (round > 0)
+      news_.wait_for(lock, options_.round_pause, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || cancelled(); });
     if (const absl::Status there = AwaitHolder(lock, folder, file, cancelled); !there.ok()) return there;
     std::set<std::string> tried = without;
     for (std::string executor = HolderOf(file.site, tried); !executor.empty(); executor = HolderOf(file.site, tried)) {
@@ -257,7 +258,7 @@ absl::Status ShardFetcher::Ask(std::unique_lock<std::mutex>& lock, const std::st
 absl::Status ShardFetcher::FetchShard(const std::string& folder, const checkpoint::FileEntry& file, const std::function<bool()>& cancelled,
                                       const std::function<void()>& moved) {
   const std::string path = absl::StrCat(folder, "/", file.name);
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (true) {
     const auto [place, first] = waiting_.try_emplace(path, std::make_shared<Waiting>());
     const std::shared_ptr<Waiting> waiting = place->second;
@@ -282,7 +283,7 @@ absl::Status ShardFetcher::FetchShard(const std::string& folder, const checkpoin
 
 absl::StatusOr<std::unique_ptr<ShardFetcher::IncomingShard>> ShardFetcher::Take(const std::string& executor, uint64_t id,
                                                                                 std::function<void()> cancel) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto asked = asked_.find(id);
   if (asked == asked_.end() || asked->second.executor != executor || asked->second.cancel || asked->second.ended) {
     return absl::PermissionDeniedError(absl::StrCat("executor '", executor, "' was not asked for this file of a shard"));
@@ -293,12 +294,12 @@ absl::StatusOr<std::unique_ptr<ShardFetcher::IncomingShard>> ShardFetcher::Take(
 }
 
 void ShardFetcher::Moved(uint64_t id) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (const auto asked = asked_.find(id); asked != asked_.end()) heard_[asked->second.executor] = Clock::now();
 }
 
 void ShardFetcher::End(uint64_t id, const absl::Status& status) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto asked = asked_.find(id);
   if (asked == asked_.end()) return;
   asked->second.ended = true;

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/checkpoint/manifest.h"
 #include "services/messages_fwd.h"
 
@@ -131,43 +132,46 @@ class ShardFetcher {
   };
 
   absl::Status Ask(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
-                   const std::function<bool()>& cancelled, const std::function<void()>& moved);
+                   const std::function<bool()>& cancelled, const std::function<void()>& moved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether executors of the site have left, each of them because it was asked to end.
-  bool IsLeft(const std::string& site) const;
+  bool IsLeft(const std::string& site) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of the site and not in `tried`; empty: none.
-  std::string HolderOf(const std::string& site, const std::set<std::string>& tried) const;
+  std::string HolderOf(const std::string& site, const std::set<std::string>& tried) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AwaitHolder(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
-                           const std::function<bool()>& cancelled);
+                           const std::function<bool()>& cancelled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AwaitFile(std::unique_lock<std::mutex>& lock, uint64_t id, const std::function<bool()>& cancelled,
-                         const std::function<void()>& moved);
+                         const std::function<void()>& moved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // One executor's try. Errors: those of FetchShard.
   absl::Status AskOne(std::unique_lock<std::mutex>& lock, const std::string& executor, const std::string& folder,
-                      const checkpoint::FileEntry& file, const std::function<bool()>& cancelled, const std::function<void()>& moved);
+                      const checkpoint::FileEntry& file, const std::function<bool()>& cancelled, const std::function<void()>& moved)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Moved(uint64_t id);
   void End(uint64_t id, const absl::Status& status);
-  void NotifyProgress(std::unique_lock<std::mutex>& lock);
+  void NotifyProgress(std::unique_lock<std::mutex>& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyAwaited(std::unique_lock<std::mutex>& lock, const std::string& folder, const checkpoint::FileEntry& file,
-                     Clock::time_point deadline);
+                     Clock::time_point deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ShardFetcherOptions options_;
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable news_;
-  Send send_;
-  std::function<void()> progress_;
-  std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> on_fetched_;
-  std::function<void(const WaitingForSite& awaited)> on_awaited_;
-  std::chrono::milliseconds absence_timeout_;
-  Clock::time_point last_progress_;
-  bool closed_ = false, run_ends_ = false;
-  std::map<std::string, std::string> holders_;      // executor -> site
-  std::set<std::string> leaving_;                   // of these, who is about to leave
-  std::map<std::string, Departure> departed_;       // holders that were there, by executor
-  std::map<std::string, Absence> awaited_;          // by site
-  std::set<std::string> absent_;                    // sites that were waited for in vain
-  std::map<std::string, Clock::time_point> heard_;  // executor -> when it last sent something of a file, or was asked while it was idle
-  uint64_t next_ = 1;
-  std::map<uint64_t, Asked> asked_;
-  std::map<std::string, std::shared_ptr<Waiting>> waiting_;  // by path
+  Send send_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> progress_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> on_fetched_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(const WaitingForSite& awaited)> on_awaited_ ABSL_GUARDED_BY(mutex_);
+  std::chrono::milliseconds absence_timeout_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point last_progress_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool run_ends_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::string> holders_ ABSL_GUARDED_BY(mutex_);  // executor -> site
+  std::set<std::string> leaving_ ABSL_GUARDED_BY(mutex_);               // of these, who is about to leave
+  std::map<std::string, Departure> departed_ ABSL_GUARDED_BY(mutex_);   // holders that were there, by executor
+  std::map<std::string, Absence> awaited_ ABSL_GUARDED_BY(mutex_);      // by site
+  std::set<std::string> absent_ ABSL_GUARDED_BY(mutex_);                // sites that were waited for in vain
+  // Executor -> when it last sent something of a file, or was asked while it was idle.
+  std::map<std::string, Clock::time_point> heard_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, Asked> asked_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<Waiting>> waiting_ ABSL_GUARDED_BY(mutex_);  // by path
 };
 
 }  // namespace fusionllm::services

@@ -29,13 +29,13 @@ BrokerContact::BrokerContact(Options options, std::function<absl::Time()> now) :
   const absl::Time at = now_();
   last_ = options_.file.empty() ? at : ReadTime(options_.file);
   if (last_ <= at) return;
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   last_ = at;
   Write();
 }
 
 void BrokerContact::Note() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   last_ = now_();
   Write();
 }
@@ -55,7 +55,7 @@ void BrokerContact::WriteTerminationLog(const std::string& sentence) const {
 }
 
 int BrokerContact::Ending(int code, const std::string& why) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (code == base::kExitDone) return code;
   const absl::Duration away = now_() - last_;
   if (away < options_.lost_after) {

@@ -11,10 +11,10 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::services {
 
@@ -40,13 +40,13 @@ class BrokerContact {
 
  private:
   void WriteTerminationLog(const std::string& sentence) const;
-  void Write();  // with mutex_ held
+  void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const std::function<absl::Time()> now_;
-  std::mutex mutex_;
-  absl::Time last_;
-  bool write_error_logged_ = false;
+  base::Mutex mutex_;
+  absl::Time last_ ABSL_GUARDED_BY(mutex_);
+  bool write_error_logged_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace fusionllm::services

@@ -38,7 +38,7 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
           on_message(message);
         },
         &over);
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     if (over) {
       stopped_ = true;
       news_.notify_all();
@@ -57,7 +57,7 @@ absl::Status BrokerSession::Run(const HelloFunction& hello, const MessageFunctio
     }
     away = true;
     RunTasks(lock);
-    news_.wait_for(lock, kRedialPause, [this] { return stopped_ || !tasks_.empty(); });
+    news_.wait_for(lock, kRedialPause, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || !tasks_.empty(); });
   }
 }
 
@@ -65,7 +65,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
   grpc::ClientContext context;
   context.set_wait_for_ready(false);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (stopped_) return absl::CancelledError("stopped");
     context_ = &context;
     written_ = 0;
@@ -85,9 +85,10 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
       }
       v1::ExecutorMessage next;
       {
-        std::unique_lock lock(mutex_);
-        const bool news = news_.wait_until(
-            lock, tell_at, [this] { return !stream_up_ || stopped_ || written_ < unacknowledged_.size() || !tasks_.empty(); });
+        base::UniqueLock lock(mutex_);
+        const bool news = news_.wait_until(lock, tell_at, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          return !stream_up_ || stopped_ || written_ < unacknowledged_.size() || !tasks_.empty();
+        });
         if (!news) continue;
         RunTasks(lock);
         if (!stream_up_) break;
@@ -126,7 +127,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
   }
   if (connected_.exchange(false)) options_.on_contact();
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stream_up_ = false;
     news_.notify_all();
   }
@@ -134,7 +135,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
   writer.join();
   const grpc::Status status = stream->Finish();
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     context_ = nullptr;
     news_.notify_all();
   }
@@ -147,7 +148,7 @@ absl::Status BrokerSession::Attend(v1::Broker::Stub& stub, const HelloFunction& 
 }
 
 void BrokerSession::Acknowledge(uint64_t sequence) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   while (!unacknowledged_.empty() && unacknowledged_.front().sequence() <= sequence) {
     unacknowledged_.pop_front();
     if (written_ > 0) --written_;
@@ -156,14 +157,14 @@ void BrokerSession::Acknowledge(uint64_t sequence) {
 }
 
 void BrokerSession::Report(v1::ExecutorMessage message) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   message.set_sequence(next_sequence_++);
   unacknowledged_.push_back(std::move(message));
   news_.notify_all();
 }
 
 void BrokerSession::Post(std::function<void()> task) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   tasks_.push_back(std::move(task));
   news_.notify_all();
 }
@@ -179,17 +180,18 @@ void BrokerSession::RunTasks(std::unique_lock<std::mutex>& lock) {
 }
 
 void BrokerSession::Stop() {
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   stopped_ = true;
   news_.notify_all();
   // Its writer says so, and ends the stream.
-  news_.wait_for(lock, kLeaveTimeout, [this] { return context_ == nullptr; });
+  news_.wait_for(lock, kLeaveTimeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return context_ == nullptr; });
   if (context_ != nullptr) context_->TryCancel();
 }
 
 void BrokerSession::Flush(double seconds) {
-  std::unique_lock lock(mutex_);
-  news_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopped_ || unacknowledged_.empty(); });
+  base::UniqueLock lock(mutex_);
+  news_.wait_for(lock, std::chrono::duration<double>(seconds),
+                 [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || unacknowledged_.empty(); });
 }
 
 }  // namespace fusionllm::services

@@ -15,6 +15,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/status/status.h"
+#include "lib/base/mutex.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
 
 namespace fusionllm::services {
@@ -53,19 +54,19 @@ class BrokerSession {
  private:
   absl::Status Attend(v1::Broker::Stub& stub, const HelloFunction& hello, const MessageFunction& on_message, bool* over);
   void Acknowledge(uint64_t sequence);
-  void RunTasks(std::unique_lock<std::mutex>& lock);
+  void RunTasks(std::unique_lock<std::mutex>& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SessionOptions options_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable news_;
-  uint64_t next_sequence_ = 1;
-  std::deque<v1::ExecutorMessage> unacknowledged_;  // ascending
-  size_t written_ = 0;                              // of unacknowledged_, on the present stream
-  std::deque<std::function<void()>> tasks_;
-  bool stopped_ = false;
-  bool stream_up_ = false;
+  uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::deque<v1::ExecutorMessage> unacknowledged_ ABSL_GUARDED_BY(mutex_);  // ascending
+  size_t written_ ABSL_GUARDED_BY(mutex_) = 0;                              // of unacknowledged_, on the present stream
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stream_up_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> connected_ = false;
-  grpc::ClientContext* context_ = nullptr;
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace fusionllm::services

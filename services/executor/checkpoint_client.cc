@@ -101,12 +101,12 @@ class Receiver {
 class CheckpointClient::Call {
  public:
   Call(CheckpointClient& client, uint32_t epoch) : client_(client), epoch_(epoch) {
-    const std::lock_guard lock(client_.mutex_);
+    const base::MutexLock lock(client_.mutex_);
     place_ = client_.calls_.emplace(epoch_, &context_);
     if (epoch_ <= client_.cancelled_epoch_) context_.TryCancel();
   }
   ~Call() {
-    const std::lock_guard lock(client_.mutex_);
+    const base::MutexLock lock(client_.mutex_);
     client_.calls_.erase(place_);
   }
   Call(const Call&) = delete;
@@ -121,7 +121,7 @@ class CheckpointClient::Call {
 };
 
 v1::CheckpointExchange::Stub& CheckpointClient::Stub() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (stub_ == nullptr) {
     stub_ = v1::CheckpointExchange::NewStub(BrokerChannel(options_.address, options_.credentials, /*own_connection=*/true));
   }
@@ -129,7 +129,7 @@ v1::CheckpointExchange::Stub& CheckpointClient::Stub() {
 }
 
 void CheckpointClient::Cancel(uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   cancelled_epoch_ = std::max(cancelled_epoch_, epoch);
   for (const auto& [of_epoch, context] : calls_) {
     if (of_epoch <= cancelled_epoch_) context->TryCancel();
@@ -138,8 +138,8 @@ void CheckpointClient::Cancel(uint32_t epoch) {
 }
 
 bool CheckpointClient::Pause(uint32_t epoch) {
-  std::unique_lock lock(mutex_);
-  return !cancelled_.wait_for(lock, kRetryPause, [&] { return epoch <= cancelled_epoch_; });
+  base::UniqueLock lock(mutex_);
+  return !cancelled_.wait_for(lock, kRetryPause, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return epoch <= cancelled_epoch_; });
 }
 
 absl::StatusOr<std::vector<checkpoint::FileEntry>> CheckpointClient::PutShard(uint32_t epoch, int64_t step, int stage, int stages,

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/checkpoint/writer.h"
 #include "lib/tensor/tensor.h"
 #include "proto/fusionllm/v1/checkpoint.grpc.pb.h"
@@ -70,11 +70,11 @@ class CheckpointClient {
   bool Pause(uint32_t epoch);
 
   const CheckpointClientOptions options_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable cancelled_;
-  uint32_t cancelled_epoch_ = 0;
-  std::multimap<uint32_t, grpc::ClientContext*> calls_;  // by epoch
-  std::unique_ptr<v1::CheckpointExchange::Stub> stub_;
+  uint32_t cancelled_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::multimap<uint32_t, grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // by epoch
+  std::unique_ptr<v1::CheckpointExchange::Stub> stub_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::services

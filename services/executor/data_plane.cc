@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/estimator/rate_fit.h"
 #include "lib/transport/emulated_endpoint.h"
@@ -108,7 +108,11 @@ class DataPlane::Impl : public runtime::MessagePort {
                                             endpoint_options, {.address = options_.relay_address, .credentials = credentials.channel}));
       if (!options_.reachable) address_ = absl::StrCat(kRelayPrefix, options_.name);
     }
-    endpoint_ = routes_ = std::make_shared<RouteEndpoint>(std::move(direct), std::move(relay));
+    routes_ = std::make_shared<RouteEndpoint>(std::move(direct), std::move(relay));
+    {
+      const base::MutexLock lock(mutex_);
+      endpoint_ = routes_;
+    }
     Register(*routes_);
     return absl::OkStatus();
   }
@@ -128,14 +132,14 @@ class DataPlane::Impl : public runtime::MessagePort {
     FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<transport::Endpoint> emulated,
                                transport::MakeEmulatedEndpoint(routes_, std::move(emulation)));
     Register(*emulated);
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     endpoint_ = std::move(emulated);
     return absl::OkStatus();
   }
 
   void SetPeer(const std::string& name, const std::string& address, bool same_site, uint64_t incarnation) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       broken_.erase(name);
       if (same_site) {
         near_.insert(name);
@@ -175,7 +179,7 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   runtime::MessagePort& Attach(uint32_t epoch, std::vector<std::string> peers, std::shared_ptr<runtime::Inbox> inbox,
                                std::function<void(const std::string&)> on_lost) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     epoch_ = epoch;
     peers_ = std::move(peers);
     inbox_ = std::move(inbox);
@@ -187,7 +191,7 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   void Detach(uint32_t epoch) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (epoch_ <= epoch) {
         inbox_.reset();
         on_lost_ = nullptr;
@@ -202,7 +206,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     header.priority = PriorityOf(key);
     std::string peer;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (inbox_ == nullptr) return absl::CancelledError("the plan epoch is over");
       header.epoch = epoch_;
       peer = peers_[to_stage];
@@ -213,7 +217,7 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   transport::LinkStats stats(const std::string& peer) const { return Endpoint()->stats(peer); }
   int64_t evaluation_bytes(const std::string& peer) const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto found = evaluation_bytes_.find(peer);
     return found == evaluation_bytes_.end() ? 0 : found->second;
   }
@@ -224,13 +228,13 @@ class DataPlane::Impl : public runtime::MessagePort {
  private:
   // Where this peer reaches us.
   std::string AddressFor(const std::string& peer) const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return near_.contains(peer) && !site_address_.empty() ? site_address_ : address_;
   }
 
   // The worker's thread may be setting the emulation up while others send and cancel.
   std::shared_ptr<transport::Endpoint> Endpoint() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return endpoint_;
   }
 
@@ -243,7 +247,7 @@ class DataPlane::Impl : public runtime::MessagePort {
 
   // Of the present epoch, where that is the header's; null: the message is of none.
   std::shared_ptr<runtime::Inbox> InboxOf(const MessageHeader& header) const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return header.epoch == epoch_ ? inbox_ : nullptr;
   }
 
@@ -251,7 +255,7 @@ class DataPlane::Impl : public runtime::MessagePort {
   absl::Status Check(const runtime::Inbox& inbox, const std::string& from, const MessageHeader& header, uint64_t bytes) const {
     int place = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       place = static_cast<int>(std::find(peers_.begin(), peers_.end(), from) - peers_.begin());
       if (place == static_cast<int>(peers_.size())) return absl::PermissionDeniedError("it has no part in the plan with this stage");
     }
@@ -274,7 +278,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     if (absl::IsAlreadyExists(why)) return;
     bool is_first = false;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       is_first = refused_.insert(from).second;
     }
     if (is_first) base::Log(base::LogLevel::kWarning, absl::StrCat("refused a message of ", from, ": ", why.message()));
@@ -295,7 +299,7 @@ class DataPlane::Impl : public runtime::MessagePort {
       return;
     }
     if (header.direction == kPong) {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (from != probed_ || header.step != probes_) return;
       pongs_ = header.step;
       news_.notify_all();
@@ -313,7 +317,7 @@ class DataPlane::Impl : public runtime::MessagePort {
     std::shared_ptr<runtime::Inbox> inbox;
     std::function<void(const std::string&)> on_lost;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       broken_.emplace(peer, why);
       news_.notify_all();
       if (std::find(peers_.begin(), peers_.end(), peer) == peers_.end()) return;
@@ -329,7 +333,7 @@ class DataPlane::Impl : public runtime::MessagePort {
   absl::StatusOr<double> RoundTrip(const std::string& peer, size_t bytes) {
     int64_t number = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       number = ++probes_;
       probed_ = peer;
     }
@@ -339,8 +343,9 @@ class DataPlane::Impl : public runtime::MessagePort {
     std::string text = absl::StrCat(AddressFor(peer), "\n");
     text.resize(std::max(bytes, text.size()));
     FUSIONLLM_RETURN_IF_ERROR(Endpoint()->Send(peer, header, transport::Payload::Of(std::move(text))));
-    std::unique_lock lock(mutex_);
-    const bool answered = news_.wait_for(lock, kProbeTimeout, [&] { return pongs_ == number || broken_.contains(peer); });
+    base::UniqueLock lock(mutex_);
+    const bool answered = news_.wait_for(
+        lock, kProbeTimeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pongs_ == number || broken_.contains(peer); });
     if (pongs_ == number) return SecondsSince(begin);
     if (answered) return broken_.at(peer);
     return absl::DeadlineExceededError(absl::StrFormat("%s did not answer a probe of %d bytes", peer, bytes));
@@ -351,20 +356,20 @@ class DataPlane::Impl : public runtime::MessagePort {
   uint64_t job_hash_ = 0;
   std::shared_ptr<RouteEndpoint> routes_;  // since Listen
 
-  mutable std::mutex mutex_;
-  std::shared_ptr<transport::Endpoint> endpoint_;  // routes_, or what emulates links over it
+  mutable base::Mutex mutex_;
+  std::shared_ptr<transport::Endpoint> endpoint_ ABSL_GUARDED_BY(mutex_);  // routes_, or what emulates links over it
   std::condition_variable news_;
-  uint32_t epoch_ = 0;
-  std::vector<std::string> peers_;
-  std::shared_ptr<runtime::Inbox> inbox_;
-  std::function<void(const std::string&)> on_lost_;
-  std::map<std::string, int64_t> evaluation_bytes_;  // by peer, since Attach
-  std::map<std::string, absl::Status> broken_;
-  std::set<std::string> near_;     // peers of the same site
-  std::set<std::string> refused_;  // senders of what may not be, since Attach
-  std::string probed_;             // whose answer is awaited
-  int64_t probes_ = 0;             // number of the last probe
-  int64_t pongs_ = 0;              // of the last that was answered
+  uint32_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> peers_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<runtime::Inbox> inbox_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(const std::string&)> on_lost_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> evaluation_bytes_ ABSL_GUARDED_BY(mutex_);  // by peer, since Attach
+  std::map<std::string, absl::Status> broken_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> near_ ABSL_GUARDED_BY(mutex_);     // peers of the same site
+  std::set<std::string> refused_ ABSL_GUARDED_BY(mutex_);  // senders of what may not be, since Attach
+  std::string probed_ ABSL_GUARDED_BY(mutex_);             // whose answer is awaited
+  int64_t probes_ ABSL_GUARDED_BY(mutex_) = 0;             // number of the last probe
+  int64_t pongs_ ABSL_GUARDED_BY(mutex_) = 0;              // of the last that was answered
 };
 
 DataPlane::DataPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

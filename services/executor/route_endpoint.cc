@@ -16,14 +16,14 @@ RouteEndpoint::RouteEndpoint(std::unique_ptr<transport::GrpcEndpoint> direct, st
 void RouteEndpoint::SetPeerAddress(const std::string& peer, const std::string& address) {
   const bool by_relay = absl::StartsWith(address, kRelayPrefix);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     by_relay_[peer] = by_relay;
   }
   if (!by_relay) direct_->SetPeerAddress(peer, address);
 }
 
 bool RouteEndpoint::ByRelay(absl::string_view peer) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = by_relay_.find(std::string(peer));
   return found != by_relay_.end() && found->second;
 }

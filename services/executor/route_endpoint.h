@@ -7,9 +7,9 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "lib/base/mutex.h"
 #include "lib/transport/endpoint.h"
 #include "lib/transport/grpc/grpc_endpoint.h"
 #include "lib/transport/grpc/relay_endpoint.h"
@@ -42,8 +42,8 @@ class RouteEndpoint final : public transport::Endpoint {
 
   const std::unique_ptr<transport::GrpcEndpoint> direct_;
   const std::unique_ptr<transport::GrpcRelayEndpoint> relay_;
-  mutable std::mutex mutex_;
-  std::map<std::string, bool> by_relay_;
+  mutable base::Mutex mutex_;
+  std::map<std::string, bool> by_relay_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::services

@@ -16,7 +16,7 @@ SiteShardServer::SiteShardServer(checkpoint::SiteStore& store, CheckpointClient&
 
 SiteShardServer::~SiteShardServer() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ending_ = true;
     news_.notify_all();
   }
@@ -25,13 +25,13 @@ SiteShardServer::~SiteShardServer() {
 }
 
 void SiteShardServer::OnSend(const v1::SendShard& order) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   to_send_.push_back(order);
   news_.notify_all();
 }
 
 void SiteShardServer::OnKeep(const v1::KeepShards& order) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   // One that comes behind a later one, of a checkpoint that came to nothing, has nothing to add.
   const auto age = [](const v1::KeepShards& one) { return std::pair(one.epoch(), one.step()); };
   if (to_keep_.has_value() && to_keep_->incarnation() == order.incarnation() && age(*to_keep_) > age(order)) return;
@@ -43,8 +43,8 @@ void SiteShardServer::Send() {
   while (true) {
     v1::SendShard order;
     {
-      std::unique_lock lock(mutex_);
-      news_.wait(lock, [this] { return ending_ || !to_send_.empty(); });
+      base::UniqueLock lock(mutex_);
+      news_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || !to_send_.empty(); });
       if (ending_) return;
       order = std::move(to_send_.front());
       to_send_.pop_front();
@@ -60,8 +60,8 @@ void SiteShardServer::Remove() {
   while (true) {
     v1::KeepShards order;
     {
-      std::unique_lock lock(mutex_);
-      news_.wait(lock, [this] { return ending_ || to_keep_.has_value(); });
+      base::UniqueLock lock(mutex_);
+      news_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || to_keep_.has_value(); });
       if (!to_keep_.has_value()) return;
       order = *std::exchange(to_keep_, std::nullopt);
     }

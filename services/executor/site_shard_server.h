@@ -8,10 +8,10 @@
 
 #include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "lib/base/mutex.h"
 #include "lib/checkpoint/site_store.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/checkpoint_client.h"
@@ -34,11 +34,11 @@ class SiteShardServer {
 
   checkpoint::SiteStore& store_;
   CheckpointClient& client_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable news_;
-  std::deque<v1::SendShard> to_send_;
-  std::optional<v1::KeepShards> to_keep_;  // a newer order knows all that those before it knew
-  bool ending_ = false;
+  std::deque<v1::SendShard> to_send_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::KeepShards> to_keep_ ABSL_GUARDED_BY(mutex_);  // a newer order knows all that those before it knew
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread sender_, remover_;
 };
 

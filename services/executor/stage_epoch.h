@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/collective/deferred_communicator.h"
 #include "lib/kernels/backend.h"
 #include "lib/runtime/device_throttle.h"
@@ -52,18 +52,18 @@ class TimedSource : public runtime::BatchSource {
 class FirstLostPeer {
  public:
   void Record(const std::string& peer) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (peer_.empty()) peer_ = peer;
   }
   // Empty: none.
   std::string peer() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return peer_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::string peer_;
+  mutable base::Mutex mutex_;
+  std::string peer_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Members are destroyed in reverse order: the executor before what it refers to.

@@ -63,7 +63,7 @@ StageHost::~StageHost() { Shutdown(); }
 void StageHost::Shutdown() {
   std::shared_ptr<runtime::Inbox> inbox;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (shutting_down_ && !worker_.joinable()) return;
     shutting_down_ = true;
     inbox = inbox_;
@@ -81,8 +81,8 @@ void StageHost::Work() {
   while (true) {
     std::function<void()> task;
     {
-      std::unique_lock lock(mutex_);
-      news_.wait(lock, [this] { return shutting_down_ || !tasks_.empty(); });
+      base::UniqueLock lock(mutex_);
+      news_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return shutting_down_ || !tasks_.empty(); });
       if (shutting_down_) break;
       task = std::move(tasks_.front());
       tasks_.pop_front();
@@ -100,13 +100,13 @@ void StageHost::Phase(std::string phase) {
 }
 
 void StageHost::Post(std::function<void()> task) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   tasks_.push_back(std::move(task));
   news_.notify_all();
 }
 
 v1::Hello StageHost::Hello() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   v1::Hello hello;
   hello.set_protocol_version(kProtocolVersion);
   hello.set_name(options_.name);
@@ -165,7 +165,7 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
       break;
     case v1::BrokerMessage::kLimitCodecs: {
       const auto limit = compression::ParseCodecSpec(message.limit_codecs().codec());
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (limit.ok() && codec_limit_ != nullptr && inbox_epoch_ == message.limit_codecs().epoch()) codec_limit_->Set(*limit);
       break;
     }
@@ -178,7 +178,7 @@ void StageHost::OnMessage(const v1::BrokerMessage& message) {
         if (message.has_keep_shards() && message.keep_shards().incarnation() != options_.incarnation) return;
         if (site_shard_server_ != nullptr && message.has_keep_shards()) site_shard_server_->OnKeep(message.keep_shards());
       };
-      std::unique_lock lock(mutex_);
+      base::UniqueLock lock(mutex_);
       const bool welcomed = site_shard_server_ != nullptr;
       lock.unlock();
       if (welcomed) {
@@ -206,7 +206,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
       return absl::InvalidArgumentError("the broker names no folder for shards in this site, but something else");
     }
     site_store_ = std::make_unique<checkpoint::SiteStore>(options_.site_checkpoints, welcome.shards_id(), options_.name);
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     site_shard_server_ = std::make_unique<SiteShardServer>(*site_store_, checkpoints_);
   }
   restorer_.emplace(shared, checkpoints_, site_store_.get());
@@ -221,7 +221,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   planner_chooses_size_ = job.spec.training.micro_batch_size == 0;
   const int64_t wanted_threads = job.spec.executors.threads;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     threads_ = static_cast<int>(wanted_threads > 0 ? wanted_threads : std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
     memory_bytes_ = MemoryOfDevice();
   }
@@ -233,7 +233,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     FUSIONLLM_ASSIGN_OR_RETURN(const job::LinkTable links, job::LinkTable::Create(topology));
     for (const job::LinkTable::Place& place : links.devices()) {
       if (place.device.name != options_.name) continue;
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       compute_scale_ = place.device.compute_scale;
       emulate_ = true;
       site_ = topology.spec.sites[place.site].name;
@@ -247,7 +247,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::CreateBackend(backend_name, {.threads = threads_, .deterministic = !options_.fastest}));
   base::Log(base::LogLevel::kInfo, backend->Describe());
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     backend_ = std::move(backend);
   }
   if (job.spec.checkpoint.has_value()) {
@@ -287,7 +287,7 @@ absl::StatusOr<wire::DeviceProfile> StageHost::MeasureMachine() {
   const bool here = !LiesInObjectStore(workload_->data) && CheckDataAccess(options_.access, *workload_).ok();
   if (here) data = workload::DatasetSource::Open(*workload_);
   planning::CalibrationOptions options{.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
-                                         const std::lock_guard lock(mutex_);
+                                         const base::MutexLock lock(mutex_);
                                          return shutting_down_;
                                        }};
   if (emulate_) options = planning::ForEmulatedDevices(std::move(options));
@@ -312,7 +312,7 @@ void StageHost::Calibrate() {
     absl::StatusOr<std::optional<int64_t>> free = backend_->FreeMemoryBytes();
     if (status.ok()) status = free.status();
     if (status.ok()) {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (free->has_value()) memory_bytes_ = std::min(memory_bytes_, **free);
       profile->name = options_.name;
       profile->site = site_;
@@ -405,7 +405,7 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
     FetchOptions options{.environment = objectstore::ProcessEnvironment};
     FUSIONLLM_ASSIGN_OR_RETURN(options.scratch, scratch_.Folder(run_objects_, options.environment));
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       options.stop = fetching_.get_token();
     }
     int64_t bytes = 0, last_report_ns = runtime::MonotonicNanoseconds();

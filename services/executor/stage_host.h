@@ -9,7 +9,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -18,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/job/topology.h"
 #include "lib/kernels/backend.h"
 #include "lib/workload/workload.h"
@@ -93,7 +93,7 @@ class StageHost {
   CheckpointClient& checkpoints_;
   ExecutorMetrics& probe_;
   const ReportFunction report_;
-  std::string site_;  // guarded by mutex_
+  std::string site_;  // the worker's, which writes it under mutex_
 
   // Set by Welcome, then constant; but micro-batches of a job that leaves their size to the planner have that of the plan last assigned.
   std::unique_ptr<workload::Workload> workload_;
@@ -116,20 +116,20 @@ class StageHost {
   int64_t memory_bytes_ = 0;
   int64_t memory_at_join_ = 0;
 
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable news_;
-  std::deque<std::function<void()>> tasks_;
-  bool shutting_down_ = false;
-  uint32_t aborted_epoch_ = 0;             // it and all before are over
-  std::shared_ptr<runtime::Inbox> inbox_;  // of the present epoch, for Abort
-  uint32_t inbox_epoch_ = 0;
-  std::shared_ptr<runtime::CodecLimit> codec_limit_;  // likewise, for LimitCodecs
-  uint32_t running_epoch_ = 0;
-  uint32_t started_epoch_ = 0;  // running, or ended as ordered
-  int running_stage_ = -1;
-  int64_t last_step_ = 0;
-  std::stop_source fetching_;                 // of the epoch that is being built
-  std::atomic<uint32_t> stop_requested_ = 0;  // the epoch to end; it and all before
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
+  uint32_t aborted_epoch_ ABSL_GUARDED_BY(mutex_) = 0;             // it and all before are over
+  std::shared_ptr<runtime::Inbox> inbox_ ABSL_GUARDED_BY(mutex_);  // of the present epoch, for Abort
+  uint32_t inbox_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<runtime::CodecLimit> codec_limit_ ABSL_GUARDED_BY(mutex_);  // likewise, for LimitCodecs
+  uint32_t running_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t started_epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // running, or ended as ordered
+  int running_stage_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t last_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::stop_source fetching_ ABSL_GUARDED_BY(mutex_);  // of the epoch that is being built
+  std::atomic<uint32_t> stop_requested_ = 0;           // the epoch to end; it and all before
 
   std::unique_ptr<StageEpoch> epoch_;  // worker thread only
   // Set by Welcome; null where no shards are kept in this site. The keeper goes first.

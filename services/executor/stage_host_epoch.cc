@@ -37,7 +37,7 @@ StageSetting StageHost::Setting(uint32_t epoch) {
 absl::StatusOr<std::unique_ptr<StageEpoch>> StageHost::Build(const v1::Assign& assign) {
   auto epoch = std::make_unique<StageEpoch>(assign);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (aborted_epoch_ >= epoch->number) return absl::CancelledError("the plan epoch is over");
     inbox_ = epoch->inbox;
     inbox_epoch_ = epoch->number;
@@ -102,7 +102,7 @@ void StageHost::ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& tim
   epoch.busy_seconds += times.busy_seconds;
   epoch.lateness_seconds += times.lateness_seconds;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     last_step_ = times.step;
   }
   if (epoch.stage == 0 && epoch.replica == 0) report_(StepReportOf(epoch));
@@ -114,7 +114,7 @@ void StageHost::ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& tim
 void StageHost::Start(uint32_t number) {
   if (epoch_ == nullptr || epoch_->number != number) return;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (aborted_epoch_ >= number) return;
     running_epoch_ = started_epoch_ = number;
     running_stage_ = epoch_->stage;
@@ -135,7 +135,7 @@ void StageHost::Start(uint32_t number) {
   if (!last.ok() && !epoch_->loss->peer().empty()) checkpoints_.Cancel(number);
   if (shards_ != nullptr) shards_->Wait();
   report_(EndReportOf(*epoch_, last.ok() ? *last : last_step_, last.status(), data_plane_));
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   running_epoch_ = 0;
   running_stage_ = -1;
 }
@@ -144,7 +144,7 @@ void StageHost::Abort(uint32_t number, const std::string& reason) {
   bool running = false;
   std::shared_ptr<runtime::Inbox> inbox;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     aborted_epoch_ = std::max(aborted_epoch_, number);
     if (started_epoch_ <= number) started_epoch_ = 0;
     running = running_epoch_ == number;

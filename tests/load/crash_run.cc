@@ -33,7 +33,7 @@ CrashRun::CrashRun(const CrashScenario& scenario, int after)
   fleet_.OnWrite([this](const kube::testing::RecordedRequest& request) {
     if (!counting_ || ++writes_ != after_) return;
     kill(pid_, SIGKILL);
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     last_ = absl::StrCat(request.verb, " ", request.target.substr(0, request.target.find('?')));
   });
 }
@@ -131,7 +131,7 @@ void CrashRun::Reach(const char* what, const std::function<bool()>& holds) {
 }
 
 void CrashRun::Fail(const std::string& why) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::printf("%s, killed after write %d (%s): %s. There is:\n  %s\n", scenario_.name, after_, last_.c_str(), why.c_str(),
               absl::StrJoin(End(), "\n  ").c_str());
   std::exit(1);

@@ -9,12 +9,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "tests/load/federation.h"
 #include "tests/load/operator_process.h"
 
@@ -81,8 +81,8 @@ class CrashRun {
   std::atomic<bool> counting_ = false;
   std::atomic<int> writes_ = 0;
   std::atomic<pid_t> pid_ = -1;
-  std::mutex mutex_;
-  std::string last_;  // write
+  base::Mutex mutex_;
+  std::string last_ ABSL_GUARDED_BY(mutex_);  // write
   Federation fleet_;
   std::unique_ptr<OperatorProcess> op_;
 };

@@ -141,7 +141,7 @@ void Federation::SubmitWith(const std::string& name, int executors, const json& 
                    {"executors", {{"replicas", executors}}}}}};
   object["spec"].update(more);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     jobs_[name].submitted = kube::RealClock().Monotonic();
   }
   Check(hub_->admin().Create(op::manifests::kFusionJobs, kNamespace, object.dump()).status(), "job");
@@ -155,7 +155,7 @@ void Federation::Note(const kube::InformerEvent& event) {
   const json& object = static_cast<const JsonView&>(*event.object).object;
   const std::string& name = event.object->meta.name;
   const bool gone = event.kind == kube::InformerEvent::Kind::kDeleted;
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (object.value("kind", "") == op::manifests::kFusionClusters.kind) {
     connected_[name] = false;
     for (const json& condition : object.value(json::json_pointer("/status/conditions"), json::array())) {
@@ -173,23 +173,23 @@ void Federation::Note(const kube::InformerEvent& event) {
 }
 
 JobRecord Federation::Job(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = jobs_.find(name);
   return at == jobs_.end() ? JobRecord() : at->second;
 }
 
 int Federation::JobsIn(const std::string& state) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return static_cast<int>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job.second.state == state; }));
 }
 
 int Federation::Jobs() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return static_cast<int>(jobs_.size());
 }
 
 int Federation::Connected() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return static_cast<int>(std::count_if(connected_.begin(), connected_.end(), [](const auto& each) { return each.second; }));
 }
 

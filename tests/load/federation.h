@@ -4,11 +4,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/daemon/monitoring_server.h"
 #include "tests/load/sim_cluster.h"
@@ -88,9 +88,9 @@ class Federation {
   std::unique_ptr<daemon::MonitoringServer> brokers_;
   std::unique_ptr<SimCluster> hub_;
   std::vector<std::unique_ptr<SimCluster>> members_;
-  mutable std::mutex mutex_;
-  std::map<std::string, JobRecord> jobs_;
-  std::map<std::string, bool> connected_;
+  mutable base::Mutex mutex_;
+  std::map<std::string, JobRecord> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, bool> connected_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<kube::Informer> watch_jobs_, watch_clusters_;
 };
 

@@ -117,7 +117,7 @@ void SimCluster::RunKubelet(const kube::InformerEvent& event) {
   const bool gone = event.kind == kube::InformerEvent::Kind::kDeleted;
   bool called = false;  // Running, though it may say Pending as it was before
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     // What runs and is gone although the kubelet has not ended it runs on.
     const bool runs_on = pod.phase == "Running" && !ended_.contains(pod.meta.uid);
     NoteDuplicates(pod.meta.uid, {pod.meta.name, pod.attempt}, gone ? runs_on : pod.phase != "Succeeded" && pod.phase != "Failed");
@@ -138,7 +138,7 @@ void SimCluster::RunKubelet(const kube::InformerEvent& event) {
                          {"conditions", {{{"type", "PodScheduled"}, {"status", "True"}}, {{"type", "Ready"}, {"status", "True"}}}},
                          {"containerStatuses", {running}}};
     if (!Patch(pod.meta, {{"status", status}}, "status")) return;
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     running_.insert(pod.meta.uid);
     last_start_ = kube::RealClock().Monotonic();
     ++starts_;
@@ -146,17 +146,17 @@ void SimCluster::RunKubelet(const kube::InformerEvent& event) {
 }
 
 int SimCluster::RunningPods() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return static_cast<int>(running_.size());
 }
 
 int SimCluster::Starts() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return starts_;
 }
 
 std::vector<LivePod> SimCluster::LivePods() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::vector<LivePod> pods;
   for (const auto& [alike, by_uid] : live_) {
     for (const auto& [uid, pod] : by_uid) pods.push_back(pod);
@@ -165,12 +165,12 @@ std::vector<LivePod> SimCluster::LivePods() const {
 }
 
 std::vector<std::string> SimCluster::DuplicatePods() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return duplicates_;
 }
 
 absl::Duration SimCluster::LastStart() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return last_start_;
 }
 

@@ -6,13 +6,13 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_http_server.h"
@@ -63,7 +63,7 @@ class SimCluster {
 
  private:
   std::string NodeName() const { return name_ + "-node"; }
-  void NoteDuplicates(const std::string& uid, const LivePod& pod, bool live);
+  void NoteDuplicates(const std::string& uid, const LivePod& pod, bool live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunKubelet(const kube::InformerEvent& event);
   // False: it is gone, though another one may have its name.
   bool Patch(const kube::ObjectMeta& pod, nlohmann::json patch, const std::string& subresource);
@@ -74,14 +74,14 @@ class SimCluster {
   kube::testing::FakeHttpServer front_;
   kube::RestClient client_;
   kube::ApiClient& admin_ = client_;
-  mutable std::mutex mutex_;
-  std::set<std::string> running_;  // uids
-  std::map<std::string, std::map<std::string, LivePod>>
-      live_;                     // Pods that have not ended by uid, by what they have in common but the attempt
-  std::set<std::string> ended_;  // uids of those that the kubelet has ended
-  std::vector<std::string> duplicates_;
-  int starts_ = 0;
-  absl::Duration last_start_;
+  mutable base::Mutex mutex_;
+  std::set<std::string> running_ ABSL_GUARDED_BY(mutex_);  // uids
+  // Pods that have not ended by uid, by what they have in common but the attempt.
+  std::map<std::string, std::map<std::string, LivePod>> live_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> ended_ ABSL_GUARDED_BY(mutex_);  // uids of those that the kubelet has ended
+  std::vector<std::string> duplicates_ ABSL_GUARDED_BY(mutex_);
+  int starts_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Duration last_start_ ABSL_GUARDED_BY(mutex_);
   kube::Informer kubelet_;  // last: its thread uses the rest
 };
 

@@ -61,21 +61,21 @@ void Child::Read() {
   char buffer[4096];
   for (ssize_t got; (got = read(out_, buffer, sizeof buffer)) > 0;) {
     rest.append(buffer, static_cast<size_t>(got));
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (size_t end; (end = rest.find('\n')) != std::string::npos; rest.erase(0, end + 1)) lines_.push_back(rest.substr(0, end));
     changed_.notify_all();
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!rest.empty()) lines_.push_back(rest);
   ended_ = true;
   changed_.notify_all();
 }
 
 std::string Child::WaitForLine(const std::function<bool(const std::string& line)>& wanted, absl::Duration timeout) {
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   size_t seen = 0;
   std::string found;
-  const auto look = [&] {
+  const auto look = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (; seen < lines_.size() && found.empty(); ++seen) {
       if (wanted(lines_[seen])) found = lines_[seen];
     }
@@ -93,7 +93,7 @@ int Child::Wait() {
 }
 
 std::string Child::Output() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return absl::StrJoin(lines_, "\n");
 }
 

@@ -5,12 +5,12 @@
 
 #include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::monitoring {
 
@@ -36,10 +36,10 @@ class Child {
 
   pid_t pid_ = -1;
   int out_ = -1;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::string> lines_;
-  bool ended_ = false;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread reader_;
 };
 

@@ -69,7 +69,7 @@ Exporters::Exporters() {
 }
 
 void Exporters::GoOn() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const int64_t step = ++steps_;
   run_.Event({.reason = "ExecutorLost", .stage = 1});
   run_.Event({.reason = "Replanned"});
@@ -85,9 +85,9 @@ void Exporters::GoOn() {
 }
 
 bool Exporters::WaitForScrape() {
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   const int64_t before = steps_;
-  return scraped_.wait_for(lock, kExporterTimeout, [&] { return steps_ > before; });
+  return scraped_.wait_for(lock, kExporterTimeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return steps_ > before; });
 }
 
 }  // namespace fusionllm::monitoring

@@ -6,9 +6,9 @@
 
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "lib/base/mutex.h"
 #include "lib/broker/run_state.h"
 #include "lib/daemon/monitoring_server.h"
 #include "lib/metrics/registry.h"
@@ -31,9 +31,9 @@ class Exporters {
  private:
   void GoOn();
 
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable scraped_;
-  int64_t steps_ = 0;
+  int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
   metrics::Registry broker_registry_{"fusion-broker", "0"}, executor_registry_{"fusion-executor", "0"};
   services::RunMetrics run_{broker_registry_, {.targets_per_step = 1'000, .samples_per_step = 8, .total_steps = 1'000'000}};
   services::ExecutorMetrics stage_{executor_registry_, "paris-0"};

@@ -87,6 +87,13 @@ bool FailsOpen(absl::string_view line) {
 
 bool ParsesJson(absl::string_view line) { return absl::StrContains(line, "json::parse("); }
 
+// One that is handed a std::unique_lock<std::mutex> gets a base::UniqueLock.
+bool NamesRawMutex(absl::string_view line) {
+  line = line.substr(0, line.find("//"));
+  if (absl::StrContains(line, "<std::mutex>")) return false;
+  return ContainsAny(line, {"std::mutex", "std::shared_mutex", "std::recursive_mutex", "std::lock_guard", "std::scoped_lock"});
+}
+
 struct Ban {
   absl::string_view rule;
   bool (*applies)(absl::string_view path);
@@ -102,6 +109,7 @@ constexpr Ban kBans[] = {
     {"unfinished", IsAny, IsUnfinished, "finish it, or say what is left in docs/reference/known-limits.md"},
     {"iostream", IsLibrary, IncludesIostream, "libraries do not print; use <ostream> or <sstream> for formatting"},
     {"json", IsShipped, ParsesJson, "base::ParseJson has a limit of depth, without which text of others ends the process"},
+    {"raw-mutex", IsShipped, NamesRawMutex, "base::Mutex and its locks (lib/base/mutex.h): what they guard is checked when it is compiled"},
     {"fail-open", IsEndToEndScript, FailsOpen, "a command that fails passes: use `empty COMMAND`, or assign what it says first"},
     {"machine-path", IsAny, NamesMachinePath, "a path that exists on one machine only"},
 };
@@ -127,6 +135,30 @@ void CheckCompressedMessages(absl::string_view path, const std::vector<absl::str
            "each channel, in front of the line that makes it"});
     }
     refused = false;
+  }
+}
+
+// The name of a mutex that the line declares, or nothing.
+absl::string_view DeclaredMutex(absl::string_view line) {
+  line = absl::StripLeadingAsciiWhitespace(line);
+  absl::ConsumePrefix(&line, "static ");
+  absl::ConsumePrefix(&line, "mutable ");
+  if (!absl::ConsumePrefix(&line, "base::Mutex ")) return "";
+  const size_t end = line.find(';');
+  return end == absl::string_view::npos ? "" : line.substr(0, end);
+}
+
+// A mutex guards something in its file that says so, or has a comment on its line, or on the one before, for what it is held.
+void CheckGuarded(const SourceFile& file, const std::vector<absl::string_view>& lines, std::vector<Finding>& findings) {
+  constexpr absl::string_view kRule = "unguarded-mutex";
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const absl::string_view name = DeclaredMutex(lines[i]);
+    if (name.empty() || absl::StrContains(lines[i], "//")) continue;
+    if (i > 0 && absl::StartsWith(absl::StripLeadingAsciiWhitespace(lines[i - 1]), "//")) continue;
+    if (absl::StrContains(file.text, absl::StrCat("GUARDED_BY(", name, ")"))) continue;
+    findings.push_back(
+        {file.path, static_cast<int>(i + 1), std::string(kRule),
+         absl::StrCat("ABSL_GUARDED_BY(", name, ") says what it guards; where that is no member, a comment says for what it is held")});
   }
 }
 
@@ -200,7 +232,10 @@ std::vector<Finding> CheckBans(const SourceFile& file) {
       }
     }
   }
-  if (IsShipped(file.path)) CheckCompressedMessages(file.path, lines, findings);
+  if (IsShipped(file.path)) {
+    CheckCompressedMessages(file.path, lines, findings);
+    CheckGuarded(file, lines, findings);
+  }
   if (IsHeader(file.path) && !absl::StrContains(absl::StrCat("\n", file.text), "\n#pragma once\n")) {
     findings.push_back({file.path, 0, "pragma-once", "the header has no #pragma once"});
   }

@@ -19,6 +19,8 @@ inline constexpr int kMaxLines = 1000;
 //   port              a fixed port in C++ code; ask for port 0 and read back what was given
 //   unfinished        a note that something is left to do: finish it, or write it in docs/reference/known-limits.md
 //   iostream          <iostream> in lib/: static initialisers, and libraries do not print
+//   raw-mutex         std::mutex in code that ships: lib/base/mutex.h has one that clang's analysis knows
+//   unguarded-mutex   a base::Mutex of which neither a member nor a comment says what it is for
 //   fail-open         a script of e2e/ takes the silence of a command that failed for its answer
 //   machine-path      a path that exists on one machine only
 //   private-word      a name in C++ code has a word that only this project uses (told, patience, kMost..) where the field has a term;

@@ -1,5 +1,5 @@
 // tools/tidy.sh chooses what clang-tidy reads: the sources that differ from a base, and those that stand for a changed header.
-// tools/check-sanitizers.sh compiles them.
+// tools/check-sanitizers.sh compiles them, and tools/check-thread-safety.sh those that see a lock.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +27,8 @@ class ChangedSources : public ::testing::Test {
     ASSERT_NE(source_dir, nullptr) << "set FUSIONLLM_SOURCE_DIR to the root of the repository (ctest does)";
     root_ = fs::canonical(::testing::TempDir()) / absl::StrCat("changed_sources_", getpid());
     fs::create_directories(root_ / "tools");
-    for (const char* script : {"tools/tidy.sh", "tools/check-sanitizers.sh"}) fs::copy_file(fs::path(source_dir) / script, root_ / script);
+    for (const char* script : {"tools/tidy.sh", "tools/check-sanitizers.sh", "tools/check-thread-safety.sh"})
+      fs::copy_file(fs::path(source_dir) / script, root_ / script);
   }
 
   void TearDown() override { fs::remove_all(root_); }
@@ -118,6 +119,39 @@ TEST_F(ChangedSources, AreCompiledAsSanitizersWould) {
   const auto [refused, why] = Run("VERIFY_BASE=HEAD tools/check-sanitizers.sh");
   EXPECT_EQ(refused, 1) << why;
   EXPECT_NE(why.find("a/bad.cc:1"), std::string::npos) << why;
+}
+
+// A member that is read without its lock is named; gcc's options and what clang warns of besides are of no interest.
+TEST_F(ChangedSources, AreReadForMembersUsedWithoutTheirLock) {
+  if (Run("clang++-14 --version").first != 0) GTEST_SKIP() << "there is no clang++-14 here";
+  Commit({"a/queue.cc", "a/queue.h", "a/plain.cc"});
+  std::string commands;
+  for (const char* file : {"a/queue.cc", "a/plain.cc"}) {
+    const std::string path = (root_ / file).string();
+    absl::StrAppend(&commands, "  \"command\": \"c++ -I", root_.string(), " -std=c++20 -Wall -Werror -Wno-subobject-linkage -o out.o -c ",
+                    path, "\",\n  \"file\": \"", path, "\",\n");
+  }
+  Write("build/sources/compile_commands.json", commands);
+  Write("a/plain.cc", "int unused(int x) { int y; }\n");
+  const auto [nothing, said] = Run("VERIFY_BASE=HEAD tools/check-thread-safety.sh");
+  EXPECT_EQ(nothing, 0) << said;
+  EXPECT_EQ(said, "no changed source sees an annotated lock\n");
+
+  Write("a/queue.h",
+        "struct __attribute__((capability(\"mutex\"))) Mutex {\n"
+        "  void lock() __attribute__((acquire_capability()));\n"
+        "  void unlock() __attribute__((release_capability()));\n};\n"
+        "#define ABSL_GUARDED_BY(x) __attribute__((guarded_by(x)))\n"
+        "struct Queue {\n  int Depth();\n  Mutex mutex;\n  int depth ABSL_GUARDED_BY(mutex) = 0;\n};\n");
+  const std::string head = "#include \"a/queue.h\"\nint Queue::Depth() {\n", tail = "  return read;\n}\n";
+  Write("a/queue.cc", head + "  mutex.lock();\n  const int read = depth;\n  mutex.unlock();\n" + tail);
+  const auto [status, output] = Run("VERIFY_BASE=HEAD tools/check-thread-safety.sh");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_EQ(output, "1 files\n");
+  Write("a/queue.cc", head + "  const int read = depth;\n" + tail);
+  const auto [refused, why] = Run("VERIFY_BASE=HEAD tools/check-thread-safety.sh");
+  EXPECT_EQ(refused, 1) << why;
+  EXPECT_NE(why.find("reading variable 'depth' requires holding mutex 'mutex'"), std::string::npos) << why;
 }
 
 }  // namespace

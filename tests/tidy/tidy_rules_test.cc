@@ -71,6 +71,9 @@ INSTANTIATE_TEST_SUITE_P(
         BanCase{"Fixme", "lib/a/a.cc", "// FIXME(me)", "unfinished", "lib/a/a.cc", "// fixme in lower case is a word"},
         BanCase{"Iostream", "lib/a/a.cc", "#include <iostream>", "iostream", "cli/a.cc", "#include <iostream>"},
         BanCase{"Json", "operator/a.cc", "auto x = nlohmann::json::parse(text);", "json", "operator/a_test.cc", "json::parse(text);"},
+        BanCase{"RawMutex", "lib/a/a.h", "  std::mutex mutex_;", "raw-mutex", "lib/a/a.h", "void F(std::unique_lock<std::mutex>& lock);"},
+        BanCase{"RawLock", "services/a.cc", "const std::lock_guard lock(mutex);", "raw-mutex", "services/a_test.cc",
+                "const std::lock_guard lock(mutex);"},
         BanCase{"NothingSaid", "e2e/scenarios/a.sh", "[ -z \"$(k get pods)\" ] || fail", "fail-open", "e2e/scenarios/a.sh",
                 "empty k get pods || fail; [ -n \"$(k get pods)\" ] && [ -z \"$left\" ]"},
         BanCase{"NothingSaidUnquoted", "e2e/a.sh", "[[ -z $(k get pods) ]]", "fail-open", "tools/a.sh", "[[ -z $(date) ]]"},
@@ -95,6 +98,16 @@ TEST(BansTest, EachServerAndEachChannelRefusesCompressedMessages) {
   EXPECT_THAT(Bans("cli/a.cc", "grpc::CreateChannel(a, b);\n"), ElementsAre("compressed:1"));
   EXPECT_THAT(Bans("cli/a_test.cc", open), IsEmpty());
   EXPECT_THAT(Bans("cli/a.cc", "builder.BuildAndStart();  // tidy-allow: compressed because the test says so\n"), IsEmpty());
+}
+
+TEST(BansTest, AMutexSaysWhatItGuardsOrWhatItIsHeldFor) {
+  const std::string mutex = "  mutable base::Mutex mutex_;\n", other = "  int n ABSL_GUARDED_BY(other_mutex_);\n";
+  EXPECT_THAT(Bans("lib/a/a.cc", mutex + other), ElementsAre("unguarded-mutex:1"));
+  EXPECT_THAT(Bans("lib/a/a.cc", mutex + "  int n ABSL_GUARDED_BY(mutex_);\n"), IsEmpty());
+  EXPECT_THAT(Bans("lib/a/a.cc", "  static base::Mutex mutex;\n  static auto* n ABSL_PT_GUARDED_BY(mutex) = new int;\n"), IsEmpty());
+  EXPECT_THAT(Bans("lib/a/a.cc", "  base::Mutex mutex_;  // one call at a time\n"), IsEmpty());
+  EXPECT_THAT(Bans("lib/a/a.cc", "  // One call at a time.\n" + mutex), IsEmpty());
+  EXPECT_THAT(Bans("lib/a/a_test.cc", mutex), IsEmpty());
 }
 
 TEST(BansTest, AHeaderNeedsPragmaOnceOnALineOfItsOwn) {

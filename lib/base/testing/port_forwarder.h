@@ -15,9 +15,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <list>
-#include <mutex>
 #include <string>
 #include <thread>
+
+#include "lib/base/mutex.h"
 
 namespace fusionllm::base {
 
@@ -58,8 +59,8 @@ class PortForwarder {
   void To(int port) { target_ = port; }
   // Until somebody has dialled the port; false when no one does.
   bool WaitForConnection(std::chrono::seconds timeout) {
-    std::unique_lock lock(mutex_);
-    return news_.wait_for(lock, timeout, [this] { return dialled_; });
+    base::UniqueLock lock(mutex_);
+    return news_.wait_for(lock, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return dialled_; });
   }
   int64_t bytes() const { return bytes_; }  // both ways
 
@@ -85,7 +86,7 @@ class PortForwarder {
         continue;
       }
       {
-        const std::lock_guard lock(mutex_);
+        const base::MutexLock lock(mutex_);
         dialled_ = true;
         news_.notify_all();
       }
@@ -127,9 +128,9 @@ class PortForwarder {
   std::atomic<int> target_ = 0;
   std::atomic<int64_t> bytes_ = 0;
   std::atomic<bool> closing_ = false;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable news_;
-  bool dialled_ = false;
+  bool dialled_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<Connection> connections_;  // the acceptor's while it lives
   std::thread acceptor_;
 };

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/collective/nccl/nccl_library.h"
 
@@ -60,7 +61,7 @@ class NcclCommunicator final : public Communicator {
       : Communicator(std::move(member)), l_(library), device_(device), timeout_(timeout) {}
 
   ~NcclCommunicator() override {
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     if (comm_ == nullptr) return;
     const ncclResult_t result = l_.finalize(comm_);
     if ((result == ncclSuccess || result == ncclInProgress) && Settle(lock, "ending", kFinalizeTimeout).ok()) {
@@ -71,7 +72,7 @@ class NcclCommunicator final : public Communicator {
 
   absl::Status Begin(const ncclUniqueId& id, absl::Duration timeout, const std::stop_token& stop) {
     const std::stop_callback on_stop(stop, [this] { Abort(absl::CancelledError("stopped while waiting for the others")); });
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     FUSIONLLM_RETURN_IF_ERROR(ended_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -84,31 +85,31 @@ class NcclCommunicator final : public Communicator {
 
   absl::Status AllReduce(std::span<const TensorView> tensors) override {
     FUSIONLLM_RETURN_IF_ERROR(CheckSums("AllReduce", tensors));
-    return Together("AllReduce", tensors, [&](const TensorView& t) {
-      return l_.all_reduce(t.data, t.data, Elements(t.type), TypeOf(t.type.dtype), ncclSum, comm_, device_.stream());
+    return Together("AllReduce", tensors, [&](const TensorView& t, ncclComm_t comm) {
+      return l_.all_reduce(t.data, t.data, Elements(t.type), TypeOf(t.type.dtype), ncclSum, comm, device_.stream());
     });
   }
   absl::Status ReduceScatter(std::span<const Exchange> exchanges) override {
     FUSIONLLM_RETURN_IF_ERROR(CheckReduceScatter(exchanges, size()));
-    return Together("ReduceScatter", exchanges, [&](const Exchange& e) {
-      return l_.reduce_scatter(e.from.data, e.to.data, Elements(e.to.type), TypeOf(e.to.type.dtype), ncclSum, comm_, device_.stream());
+    return Together("ReduceScatter", exchanges, [&](const Exchange& e, ncclComm_t comm) {
+      return l_.reduce_scatter(e.from.data, e.to.data, Elements(e.to.type), TypeOf(e.to.type.dtype), ncclSum, comm, device_.stream());
     });
   }
   absl::Status AllGather(std::span<const Exchange> exchanges) override {
     FUSIONLLM_RETURN_IF_ERROR(CheckAllGather(exchanges, size()));
-    return Together("AllGather", exchanges, [&](const Exchange& e) {
-      return l_.all_gather(e.from.data, e.to.data, Elements(e.from.type), TypeOf(e.from.type.dtype), comm_, device_.stream());
+    return Together("AllGather", exchanges, [&](const Exchange& e, ncclComm_t comm) {
+      return l_.all_gather(e.from.data, e.to.data, Elements(e.from.type), TypeOf(e.from.type.dtype), comm, device_.stream());
     });
   }
   absl::Status Broadcast(std::span<const TensorView> tensors, int root) override {
     FUSIONLLM_RETURN_IF_ERROR(CheckRoot(root, size()));
-    return Together("Broadcast", tensors, [&](const TensorView& t) {
-      return l_.broadcast(t.data, t.data, Elements(t.type), TypeOf(t.type.dtype), root, comm_, device_.stream());
+    return Together("Broadcast", tensors, [&](const TensorView& t, ncclComm_t comm) {
+      return l_.broadcast(t.data, t.data, Elements(t.type), TypeOf(t.type.dtype), root, comm, device_.stream());
     });
   }
 
   absl::Status Wait() override {
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     return Until(lock, "waiting for the device", timeout_, [this]() -> absl::StatusOr<bool> {
       const cudaError_t asked = cudaStreamQuery(device_.stream());
       if (asked == cudaSuccess) return true;
@@ -119,7 +120,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   void Abort(absl::Status why) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const absl::Status reason = why.ok() ? absl::CancelledError("aborted") : std::move(why);
     End(absl::Status(reason.code(), absl::StrCat(membership().ToString(), ": ", reason.message()))).IgnoreError();
   }
@@ -133,13 +134,13 @@ class NcclCommunicator final : public Communicator {
   // One group call. NCCL starts it in a thread of its own, and takes no other before it has.
   template <typename Item, typename Call>
   absl::Status Together(absl::string_view name, std::span<const Item> items, const Call& call) {
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     FUSIONLLM_RETURN_IF_ERROR(ended_);
     ncclResult_t result = l_.group_start();
     if (result != ncclSuccess) return End(l_.Error(Named(name), result, comm_));
     for (const Item& item : items) {
       if (TypeIn(item).elements() == 0) continue;
-      result = call(item);
+      result = call(item, comm_);
       if (result != ncclSuccess && result != ncclInProgress) break;
       result = ncclSuccess;
     }
@@ -150,13 +151,15 @@ class NcclCommunicator final : public Communicator {
   }
 
   // Until NCCL has done what it does on the host.
-  absl::Status Settle(std::unique_lock<std::mutex>& lock, absl::string_view what, absl::Duration timeout) {
+  absl::Status Settle(std::unique_lock<std::mutex>& lock, absl::string_view what, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return Until(lock, what, timeout, [] { return true; });
   }
 
   // Until NCCL is ready and `done` too. Lets an abort in between two questions.
   template <typename Done>
-  absl::Status Until(std::unique_lock<std::mutex>& lock, absl::string_view what, absl::Duration timeout, const Done& done) {
+  absl::Status Until(std::unique_lock<std::mutex>& lock, absl::string_view what, absl::Duration timeout, const Done& done)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const absl::Time deadline = absl::Now() + timeout;
     std::chrono::microseconds pause = kMinPollInterval;
     while (true) {
@@ -180,8 +183,8 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  // With the mutex held. The first reason stays.
-  absl::Status End(absl::Status why) {
+  // The first reason stays.
+  absl::Status End(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (ended_.ok()) ended_ = std::move(why);
     if (comm_ != nullptr) l_.abort(std::exchange(comm_, nullptr));
     changed_.notify_all();
@@ -191,10 +194,10 @@ class NcclCommunicator final : public Communicator {
   const NcclLibrary l_;
   Device& device_;
   const absl::Duration timeout_;
-  std::mutex mutex_;  // of all calls with comm_, none of which blocks
+  base::Mutex mutex_;  // of all calls with comm_, none of which blocks
   std::condition_variable changed_;
-  ncclComm_t comm_ = nullptr;
-  absl::Status ended_;
+  ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

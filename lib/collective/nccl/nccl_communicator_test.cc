@@ -122,7 +122,7 @@ class NcclCommunicatorTest : public ::testing::Test {
   }
   static absl::Status SumOfFive(Communicator& c) { return Sum(c, {5}); }
   static std::vector<std::string> Calls() {
-    const std::lock_guard lock(Controls().mutex);
+    const base::MutexLock lock(Controls().mutex);
     return Controls().calls;
   }
 };

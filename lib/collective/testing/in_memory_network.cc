@@ -12,18 +12,18 @@ InMemoryNetwork::InMemoryNetwork(int members, FaultOptions faults) : faults_(std
 }
 
 void InMemoryNetwork::Lose(int rank, bool silently) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   lost_.emplace(rank, silently);
 }
 
 std::vector<InMemoryNetwork::Sent> InMemoryNetwork::sent() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return sent_;
 }
 
 absl::Status InMemoryNetwork::Send(int from, int to, const Chunk& chunk, Bytes bytes) {
   if (faults_.handle && !faults_.handle(from, to, chunk, bytes)) return absl::OkStatus();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   sent_.push_back({.from = from, .to = to, .chunk = chunk, .bytes = bytes.size()});
   for (const int rank : {to, from}) {
     const auto lost = lost_.find(rank);
@@ -44,7 +44,7 @@ void InMemoryNetwork::Mailbox::DeliverOne() {
 }
 
 absl::StatusOr<std::vector<std::byte>> InMemoryNetwork::Mailbox::Take(int from, const Chunk& chunk, absl::Time deadline) {
-  std::unique_lock lock(network_.mutex_);
+  base::UniqueLock lock(network_.mutex_);
   while (true) {
     if (!cancelled_.ok()) return cancelled_;
     if (auto found = here_.extract(Key(from, chunk)); !found.empty()) return std::move(found.mapped());
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<std::byte>> InMemoryNetwork::Mailbox::Take(int from, 
 }
 
 void InMemoryNetwork::Mailbox::Cancel(absl::Status why) {
-  const std::lock_guard lock(network_.mutex_);
+  const base::MutexLock lock(network_.mutex_);
   if (cancelled_.ok()) cancelled_ = std::move(why);
   changed_.notify_all();
 }

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <tuple>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/collective/channel.h"
 
 namespace fusionllm::collective::testing {
@@ -73,11 +73,11 @@ class InMemoryNetwork {
   absl::Status Send(int from, int to, const Chunk& chunk, Bytes bytes);
 
   const FaultOptions faults_;
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::mt19937 draw_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
-  std::map<int, bool> lost_;  // whether silently
-  std::vector<Sent> sent_;
+  std::map<int, bool> lost_ ABSL_GUARDED_BY(mutex_);  // whether silently
+  std::vector<Sent> sent_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::collective::testing

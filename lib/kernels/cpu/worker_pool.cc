@@ -30,7 +30,7 @@ absl::StatusOr<std::shared_ptr<WorkerPool>> WorkerPool::Create(int threads) {
 
 WorkerPool::~WorkerPool() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
@@ -43,9 +43,9 @@ void WorkerPool::Run(int64_t chunks, Body body) {
     for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
     return;
   }
-  const std::lock_guard holder(busy_, std::adopt_lock);
+  const base::MutexLock holder(busy_, std::adopt_lock);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     body_ = &body;
     chunks_ = chunks;
     next_.store(0, std::memory_order_relaxed);
@@ -54,16 +54,16 @@ void WorkerPool::Run(int64_t chunks, Body body) {
   }
   wake_.notify_all();
   for (int64_t chunk = next_.fetch_add(1); chunk < chunks; chunk = next_.fetch_add(1)) body(chunk, 0);
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return working_ == 0; });
+  base::UniqueLock lock(mutex_);
+  done_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return working_ == 0; });
 }
 
 void WorkerPool::Work(int slot) {
   const SingleThreadedOneDnn single_threaded;
   uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return stopping_ || round_ != seen; });
+    wake_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || round_ != seen; });
     if (stopping_) return;
     seen = round_;
     const Body& body = *body_;

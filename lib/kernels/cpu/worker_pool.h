@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::kernels::cpu {
 
@@ -43,15 +43,15 @@ class WorkerPool {
   WorkerPool() = default;
   void Work(int slot);
 
-  std::mutex busy_;  // held by the caller whom the workers serve
+  base::Mutex busy_;  // held by the caller whom the workers serve
 
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable wake_, done_;
-  const Body* body_ = nullptr;  // guarded by mutex_, like everything up to workers_
-  int64_t chunks_ = 0;
-  uint64_t round_ = 0;
-  int working_ = 0;
-  bool stopping_ = false;
+  const Body* body_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int64_t chunks_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
+  int working_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::atomic<int64_t> next_{0};
   std::vector<std::thread> workers_;

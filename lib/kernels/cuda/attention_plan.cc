@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
 #include "lib/base/log_once.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/measure.h"
 #include "lib/tensor/memory.h"
@@ -43,9 +43,9 @@ absl::StatusOr<bool> IsFasterPlan(Device& device, const AttentionSpec& spec, con
 
 // Measured once in the process for a spec and a card: ops of one shape share the answer.
 bool LibraryIsFaster(Device& device, const AttentionSpec& spec, const AttentionPlan& library, const AttentionPlan& own) {
-  static std::mutex mutex;
-  static auto* const measured = new std::map<std::pair<int, AttentionSpec>, bool>;
-  const std::lock_guard lock(mutex);
+  static base::Mutex mutex;
+  static auto* const measured ABSL_PT_GUARDED_BY(mutex) = new std::map<std::pair<int, AttentionSpec>, bool>;
+  const base::MutexLock lock(mutex);
   const std::pair key(device.info().index, spec);
   if (const auto found = measured->find(key); found != measured->end()) return found->second;
   const absl::StatusOr<bool> faster = IsFasterPlan(device, spec, library, own);

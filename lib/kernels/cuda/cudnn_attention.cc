@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include <cudnn_frontend.h>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/base/shared_library.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/cudnn_handle.h"
@@ -226,9 +226,10 @@ class CudnnAttention final : public AttentionPlan {
 // and no other errors.
 absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> GraphFor(const CudnnHandle& cudnn, int device, int capability,
                                                                     const AttentionSpec& spec) {
-  static std::mutex mutex;
-  static auto* const made = new std::map<std::pair<int, AttentionSpec>, absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>>>;
-  const std::lock_guard lock(mutex);
+  static base::Mutex mutex;
+  static auto* const made ABSL_PT_GUARDED_BY(mutex) =
+      new std::map<std::pair<int, AttentionSpec>, absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>>>;
+  const base::MutexLock lock(mutex);
   const std::pair key(device, spec);
   if (const auto found = made->find(key); found != made->end()) return found->second;
   absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> graph =

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/convolution_plan.h"
 #include "lib/kernels/cuda/cudnn_algorithms.h"
@@ -77,10 +77,10 @@ absl::StatusOr<CudnnAlgorithm> Choose(const CudnnHandle& cudnn, Device& device, 
 // Chosen once in the process for a spec, a card and a way of choosing, for all callers: ops of one shape share it. Answers that there is no
 // way are kept as well, and no other errors.
 absl::StatusOr<CudnnAlgorithm> ChosenFor(const CudnnHandle& cudnn, Device& device, const ConvolutionSpec& spec) {
-  static std::mutex mutex;
+  static base::Mutex mutex;
   using Key = std::tuple<int, AlgorithmChoice, ConvolutionSpec>;
-  static auto* const chosen = new std::map<Key, absl::StatusOr<CudnnAlgorithm>>;
-  const std::lock_guard lock(mutex);
+  static auto* const chosen ABSL_PT_GUARDED_BY(mutex) = new std::map<Key, absl::StatusOr<CudnnAlgorithm>>;
+  const base::MutexLock lock(mutex);
   const Key key(device.info().index, device.algorithm_choice(), spec);
   if (const auto found = chosen->find(key); found != chosen->end()) return found->second;
   absl::StatusOr<CudnnAlgorithm> algorithm = Choose(cudnn, device, spec);

@@ -2,10 +2,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 
 namespace fusionllm::kernels::cuda {
@@ -17,7 +17,7 @@ class FreeHandles {
  public:
   absl::StatusOr<cudnnHandle_t> Take(const CudnnLibrary& library, int card) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       std::vector<cudnnHandle_t>& handles = handles_[card];
       if (!handles.empty()) {
         const cudnnHandle_t handle = handles.back();
@@ -30,13 +30,13 @@ class FreeHandles {
     return handle;
   }
   void Give(cudnnHandle_t handle, int card) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     handles_[card].push_back(handle);
   }
 
  private:
-  std::mutex mutex_;
-  std::map<int, std::vector<cudnnHandle_t>> handles_;  // by card
+  base::Mutex mutex_;
+  std::map<int, std::vector<cudnnHandle_t>> handles_ ABSL_GUARDED_BY(mutex_);  // by card
 };
 
 }  // namespace

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/base/shared_library.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/measure.h"
@@ -233,9 +233,9 @@ class CublasGemm final : public Gemm {
   // error.
   absl::Status Choose() {
     using Key = std::tuple<int, AlgorithmChoice, GemmShape>;
-    static std::mutex mutex;
-    static auto* const chosen = new std::map<Key, absl::StatusOr<cublasLtMatmulHeuristicResult_t>>;
-    const std::lock_guard lock(mutex);
+    static base::Mutex mutex;
+    static auto* const chosen ABSL_PT_GUARDED_BY(mutex) = new std::map<Key, absl::StatusOr<cublasLtMatmulHeuristicResult_t>>;
+    const base::MutexLock lock(mutex);
     const Key key(device_.info().index, device_.algorithm_choice(), s_);
     const auto found = chosen->find(key);
     const absl::StatusOr<cublasLtMatmulHeuristicResult_t> choice = found != chosen->end() ? found->second : Chosen();

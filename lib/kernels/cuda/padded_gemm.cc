@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <mutex>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/cuda/measure.h"
 #include "lib/kernels/cuda/row_copy.h"
@@ -121,9 +121,9 @@ absl::StatusOr<bool> IsFasterProduct(Device& device, const GemmShape& s, const G
 }
 
 bool PaddedIsFaster(Device& device, const GemmShape& shape, const Gemm& padded, const Gemm& plain) {
-  static std::mutex mutex;
-  static auto* const measured = new std::map<std::pair<int, GemmShape>, bool>;
-  const std::lock_guard lock(mutex);
+  static base::Mutex mutex;
+  static auto* const measured ABSL_PT_GUARDED_BY(mutex) = new std::map<std::pair<int, GemmShape>, bool>;
+  const base::MutexLock lock(mutex);
   const std::pair key(device.info().index, shape);
   if (const auto found = measured->find(key); found != measured->end()) return found->second;
   const absl::StatusOr<bool> faster = IsFasterProduct(device, shape, padded, plain);

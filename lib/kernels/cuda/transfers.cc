@@ -59,7 +59,7 @@ PinnedPool::~PinnedPool() {
 absl::StatusOr<PinnedPool::Block> PinnedPool::Take(size_t bytes) {
   Block block{.size = std::bit_ceil(std::max(bytes, kMinPinnedBytes))};
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (std::vector<Block>& free = free_[block.size]; !free.empty()) {
       block = free.back();
       free.pop_back();
@@ -73,7 +73,7 @@ absl::StatusOr<PinnedPool::Block> PinnedPool::Take(size_t bytes) {
 
 void PinnedPool::Give(Block block) {
   if (block.data == nullptr) return;
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   free_[block.size].push_back(block);
 }
 

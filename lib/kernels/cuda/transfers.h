@@ -8,13 +8,13 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/tensor/memory.h"
 
 namespace fusionllm::kernels::cuda {
@@ -59,8 +59,8 @@ class PinnedPool {
   void Give(Block block);
 
  private:
-  std::mutex mutex_;
-  std::map<size_t, std::vector<Block>> free_;  // by size
+  base::Mutex mutex_;
+  std::map<size_t, std::vector<Block>> free_ ABSL_GUARDED_BY(mutex_);  // by size
 };
 
 // A copy to the host under way. One thread at a time, which need not be the device's; must go before the device.

@@ -37,7 +37,7 @@ absl::Status NoCredentials(const absl::Status& why) {
 std::shared_ptr<CredentialSource> FixedCredentials(Credentials credentials) { return std::make_shared<Fixed>(std::move(credentials)); }
 
 absl::StatusOr<std::shared_ptr<const Credentials>> TokenFile::Get(std::stop_token) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const absl::Duration now = clock_.Monotonic();
   if (last_ != nullptr && now < read_again_) return last_;
   absl::StatusOr<std::string> text = ReadSmallFile(path_, kMaxTokenBytes);
@@ -56,7 +56,7 @@ absl::StatusOr<std::shared_ptr<const Credentials>> TokenFile::Get(std::stop_toke
 }
 
 void TokenFile::Refused(const Credentials& used) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   // A newer one that another thread has read meanwhile is not what was refused.
   if (last_ != nullptr && last_->token == used.token) read_again_ = -absl::InfiniteDuration();
 }

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/clock.h"
 
 namespace fusionllm::kube {
@@ -53,9 +53,9 @@ class TokenFile : public CredentialSource {
  private:
   const std::string path_;
   Clock& clock_;
-  std::mutex mutex_;
-  std::shared_ptr<const Credentials> last_;
-  absl::Duration read_again_ = -absl::InfiniteDuration();
+  base::Mutex mutex_;
+  std::shared_ptr<const Credentials> last_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration read_again_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
 };
 
 // Text for people that may quote what a server sent: every occurrence of the secret becomes "[redacted]".

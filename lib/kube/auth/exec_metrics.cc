@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -22,11 +22,11 @@ struct ExecMetrics::Certificates {
     absl::Time when;
     Clock* clock;
   };
-  std::mutex mutex;
-  std::map<const void*, Expiry> of_sources;
+  base::Mutex mutex;
+  std::map<const void*, Expiry> of_sources ABSL_GUARDED_BY(mutex);
 
   double ShortestLife() {
-    const std::lock_guard lock(mutex);
+    const base::MutexLock lock(mutex);
     double seconds = std::numeric_limits<double>::infinity();
     for (const auto& [source, expiry] : of_sources) seconds = std::min(seconds, absl::ToDoubleSeconds(expiry.when - expiry.clock->Now()));
     return seconds;
@@ -63,12 +63,12 @@ void ExecMetrics::Ran(const absl::Status& end, const ProgramReport& report) cons
 }
 
 void ExecMetrics::Expires(const void* source, absl::Time when, Clock& clock) const {
-  const std::lock_guard lock(certificates_->mutex);
+  const base::MutexLock lock(certificates_->mutex);
   certificates_->of_sources.insert_or_assign(source, Certificates::Expiry{when, &clock});
 }
 
 void ExecMetrics::Forget(const void* source) const {
-  const std::lock_guard lock(certificates_->mutex);
+  const base::MutexLock lock(certificates_->mutex);
   certificates_->of_sources.erase(source);
 }
 

@@ -1,7 +1,6 @@
 #include "lib/kube/auth/exec_plugin.h"
 
 #include <algorithm>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/json_text.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/time.h"
 #include "lib/kube/auth/certificate_expiry.h"
@@ -67,7 +67,7 @@ class ExecPlugin : public CredentialSource {
 
   absl::StatusOr<std::shared_ptr<const Credentials>> Get(std::stop_token stop) override {
     // Held while the program runs: who comes meanwhile wants the same answer.
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const absl::Duration now = clock_.Monotonic();
     const bool usable = last_ != nullptr && !refused_;
     if (usable && (clock_.Now() < expires_ - kExpiryMargin || now < made_at_ + kMinUse)) return last_;
@@ -91,7 +91,7 @@ class ExecPlugin : public CredentialSource {
   }
 
   void Refused(const Credentials& used) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (last_ == nullptr || refused_ || *last_ != used) return;
     refused_ = true;
     Forgive(clock_.Monotonic());
@@ -105,7 +105,7 @@ class ExecPlugin : public CredentialSource {
 
  private:
   // Runs the program, and logs what it says of itself.
-  absl::StatusOr<ExecCredential> Run(const std::stop_token& stop) {
+  absl::StatusOr<ExecCredential> Run(const std::stop_token& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ChildProgram program = {.argv = {exec_.command}, .env = exec_.env, .timeout = timeout_};
     program.argv.insert(program.argv.end(), exec_.args.begin(), exec_.args.end());
     program.env.emplace_back("KUBERNETES_EXEC_INFO", info_);
@@ -122,14 +122,14 @@ class ExecPlugin : public CredentialSource {
     return credential;
   }
 
-  void TellExpiry() const {
+  void TellExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (metrics_ == nullptr) return;
     const std::string& certificate = last_->certificate_pem;
     metrics_->Expires(this, CertificateExpiry(certificate).value_or(absl::InfiniteFuture()), clock_);
   }
 
   // Once for each change and, while it goes on, once a minute.
-  void Say(const absl::Status& end, const std::string& errors) {
+  void Say(const absl::Status& end, const std::string& errors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (end.ok() && errors.empty()) return;
     std::string sentence(end.ok() ? exec_.command : end.message());
     const absl::Duration now = clock_.Monotonic();
@@ -141,12 +141,12 @@ class ExecPlugin : public CredentialSource {
   }
 
   // Credentials that have served for a while end a row of failures.
-  void Forgive(absl::Duration now) {
+  void Forgive(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (why_not_.ok() && last_ != nullptr && now - made_at_ >= kLongestPause) pause_ = absl::ZeroDuration();
   }
 
   // The error says for how long, not until when: it becomes part of statuses, which are not to change with each run.
-  void PauseFrom(absl::Duration moment, const std::string& why) {
+  void PauseFrom(absl::Duration moment, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
     run_at_ = moment + pause_;
     why_not_ =
@@ -158,17 +158,17 @@ class ExecPlugin : public CredentialSource {
   Clock& clock_;
   const ExecMetrics* const metrics_;
   const absl::Duration timeout_;
-  std::mutex mutex_;
-  std::shared_ptr<const Credentials> last_;  // null: none were made yet
-  bool refused_ = false;                     // by the server
-  absl::Time expires_;
-  absl::Duration made_at_;
+  base::Mutex mutex_;
+  std::shared_ptr<const Credentials> last_ ABSL_GUARDED_BY(mutex_);  // null: none were made yet
+  bool refused_ ABSL_GUARDED_BY(mutex_) = false;                     // by the server
+  absl::Time expires_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration made_at_ ABSL_GUARDED_BY(mutex_);
   // Not run again before, and what is answered until then. OK: the last run went well, and what it printed was not refused.
-  absl::Duration run_at_ = -absl::InfiniteDuration();
-  absl::Status why_not_;
-  absl::Duration pause_;
-  std::string said_;
-  absl::Duration say_again_ = -absl::InfiniteDuration();
+  absl::Duration run_at_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
+  absl::Status why_not_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration pause_ ABSL_GUARDED_BY(mutex_);
+  std::string said_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration say_again_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
 };
 
 }  // namespace

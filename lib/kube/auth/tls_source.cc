@@ -36,7 +36,7 @@ absl::StatusOr<std::shared_ptr<const TlsMaterial>> TlsSource::Get() {
   if (credentials_ != nullptr) {
     FUSIONLLM_ASSIGN_OR_RETURN(credentials, credentials_->Get({}));
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!have_files_ || clock_.Monotonic() >= read_again_) {
     absl::StatusOr<TlsMaterial> read = Read();
     if (!read.ok() && !have_files_) return read.status();

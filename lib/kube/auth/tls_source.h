@@ -3,9 +3,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/auth/client_config.h"
 #include "lib/kube/auth/credentials.h"
 #include "lib/kube/clock.h"
@@ -32,11 +32,11 @@ class TlsSource {
   const PemSource ca_, certificate_, key_;
   const std::shared_ptr<CredentialSource> credentials_;
   Clock& clock_;
-  std::mutex mutex_;
-  TlsMaterial files_;
-  bool have_files_ = false;
-  absl::Duration read_again_;
-  std::shared_ptr<const TlsMaterial> last_;
+  base::Mutex mutex_;
+  TlsMaterial files_ ABSL_GUARDED_BY(mutex_);
+  bool have_files_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration read_again_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const TlsMaterial> last_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::kube

@@ -11,7 +11,7 @@ absl::Duration RequestLimiter::Wait(const std::stop_token& stop) {
   const absl::Duration now = clock_.Monotonic();
   absl::Duration go;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     next_ = std::max(next_, now - Ahead());
     go = next_;
     next_ += interval_;
@@ -23,7 +23,7 @@ absl::Duration RequestLimiter::Wait(const std::stop_token& stop) {
 
 void RequestLimiter::SetRate(double per_second, int burst) {
   const absl::Duration now = clock_.Monotonic();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   // Below zero: promised to those that wait.
   const double held = burst_ - absl::FDivDuration(std::max(next_, now - Ahead()) - (now - Ahead()), interval_);
   interval_ = absl::Seconds(1) / per_second;

@@ -2,10 +2,10 @@
 // to the scheduling of threads.
 #pragma once
 
-#include <mutex>
 #include <stop_token>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/clock.h"
 
 namespace fusionllm::kube {
@@ -22,13 +22,15 @@ class RequestLimiter {
   void SetRate(double per_second, int burst);
 
  private:
-  absl::Duration Ahead() const { return interval_ * (burst_ - 1); }  // how far the bucket may be ahead of the clock
+  absl::Duration Ahead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return interval_ * (burst_ - 1);
+  }  // how far the bucket may be ahead of the clock
 
   Clock& clock_;
-  std::mutex mutex_;
-  absl::Duration interval_;  // between two requests
-  int burst_;
-  absl::Duration next_;  // when the request after all granted ones may go, if the bucket were empty
+  base::Mutex mutex_;
+  absl::Duration interval_ ABSL_GUARDED_BY(mutex_);  // between two requests
+  int burst_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration next_ ABSL_GUARDED_BY(mutex_);  // when the request after all granted ones may go, if the bucket were empty
 };
 
 }  // namespace fusionllm::kube

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <condition_variable>
-#include <mutex>
 #include <stop_token>
 #include <utility>
+
+#include "lib/base/mutex.h"
 
 namespace fusionllm::kube {
 
@@ -38,9 +39,9 @@ class RequestSlots {
   void GiveBack();
 
   const int most_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  int taken_ = 0;
+  int taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fusionllm::kube

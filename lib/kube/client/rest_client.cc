@@ -198,7 +198,7 @@ void RestClient::LogWarnings(const HttpResponse& response, const Credentials& us
     if (!text.has_value()) continue;
     text = RedactSecret(*text, used.token);
     {
-      const std::lock_guard lock(warnings_mutex_);
+      const base::MutexLock lock(warnings_mutex_);
       if (warnings_.size() >= kMaxWarnings || !warnings_.insert(*text).second) continue;
     }
     Log(LogLevel::kWarning, absl::StrCat(access_.server, " warns: ", *text));

@@ -10,11 +10,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/auth/cluster_access.h"
 #include "lib/kube/client/api_client.h"
@@ -104,8 +104,8 @@ class RestClient : public ApiClient {
   RequestLimiter limiter_;
   RequestSlots slots_;
   ServerClock server_clock_;
-  std::mutex warnings_mutex_;
-  std::set<std::string> warnings_;  // logged already
+  base::Mutex warnings_mutex_;
+  std::set<std::string> warnings_ ABSL_GUARDED_BY(warnings_mutex_);  // logged already
 };
 
 }  // namespace fusionllm::kube

@@ -10,12 +10,12 @@ void ServerClock::Heard(absl::string_view date, absl::Time sent, absl::Time rece
   if (date.empty() || received - sent > kLongestCall || !absl::ParseTime("%a, %d %b %Y %H:%M:%S GMT", date, &from, &error)) return;
   const absl::Time to = from + absl::Seconds(1);  // it was written within that second, and within the call
   const absl::Duration ahead = from > received ? from - received : to < sent ? to - sent : absl::ZeroDuration();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ahead_ = ahead;
 }
 
 std::optional<absl::Duration> ServerClock::Ahead() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return ahead_;
 }
 

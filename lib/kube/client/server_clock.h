@@ -1,11 +1,11 @@
 // How a server's clock stands to ours, by the `Date` of its answers (RFC 9110, 6.6.1), which tells whole seconds. Thread-safe.
 #pragma once
 
-#include <mutex>
 #include <optional>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::kube {
 
@@ -21,8 +21,8 @@ class ServerClock {
   std::optional<absl::Duration> Ahead() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::optional<absl::Duration> ahead_;
+  mutable base::Mutex mutex_;
+  std::optional<absl::Duration> ahead_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::kube

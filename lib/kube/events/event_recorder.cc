@@ -80,7 +80,7 @@ EventRecorder::~EventRecorder() {
 void EventRecorder::Record(Event event) {
   event.note = base::TruncateUtf8(event.note, kMaxEventNoteBytes);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (queue_.size() < (event.account.has_value() ? kMaxWaitingEvents / 2 : kMaxWaitingEvents)) {
       const absl::Time when = event.account.has_value() ? event.account->when : clock_.Now();
       queue_.push_back({std::move(event), when});
@@ -94,7 +94,7 @@ void EventRecorder::Record(Event event) {
 
 bool EventRecorder::Flush(absl::Duration timeout) {
   const absl::Duration deadline = clock_.Monotonic() + timeout;
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   flushing_ = true;
   changed_.notify_all();
   while (flushing_ || finished_ < recorded_) {
@@ -106,10 +106,10 @@ bool EventRecorder::Flush(absl::Duration timeout) {
 
 void EventRecorder::Run(const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     changed_.notify_all();
   });
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (!stop.stop_requested()) {
     if (!queue_.empty()) {
       Waiting waiting = std::move(queue_.front());

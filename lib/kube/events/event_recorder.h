@@ -12,7 +12,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -22,6 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 #include "lib/metrics/registry.h"
@@ -146,11 +146,12 @@ class EventRecorder {
   const std::string controller_, instance_;
   const EventTimes times_;
 
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Waiting> queue_;
-  int64_t recorded_ = 0, finished_ = 0;  // events taken in; done with
-  bool flushing_ = false;
+  std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
+  int64_t recorded_ ABSL_GUARDED_BY(mutex_) = 0;  // events taken in
+  int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;  // events done with
+  bool flushing_ ABSL_GUARDED_BY(mutex_) = false;
 
   // Of the thread alone.
   absl::flat_hash_map<Fingerprint, Series> series_;

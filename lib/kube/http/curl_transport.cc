@@ -43,7 +43,7 @@ absl::StatusOr<std::shared_ptr<const TlsMaterial>> CurlTransport::Material() con
 absl::StatusOr<std::unique_ptr<CurlHandle>> CurlTransport::Take(std::shared_ptr<const TlsMaterial> material, absl::Duration longest) {
   std::vector<std::unique_ptr<CurlHandle>> outdated;  // closed after the lock is given up
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     while (!idle_.empty() && TransportTime() - idle_.back().since < longest) {
       std::unique_ptr<CurlHandle> handle = std::move(idle_.back().handle);
       idle_.pop_back();
@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<CurlHandle>> CurlTransport::Take(std::shared_ptr<
 }
 
 void CurlTransport::GiveBack(std::unique_ptr<CurlHandle> handle) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (idle_.size() < options_.max_idle_connections) idle_.push_back({std::move(handle), TransportTime()});
 }
 

@@ -13,12 +13,12 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/http/server_url.h"
 #include "lib/kube/http/transport.h"
 
@@ -73,8 +73,8 @@ class CurlTransport : public Transport {
 
   const CurlTransportOptions options_;
   const ServerUrl server_;
-  std::mutex mutex_;
-  std::vector<Idle> idle_;  // the most recently used last
+  base::Mutex mutex_;
+  std::vector<Idle> idle_ ABSL_GUARDED_BY(mutex_);  // the most recently used last
 };
 
 }  // namespace fusionllm::kube

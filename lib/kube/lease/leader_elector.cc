@@ -69,7 +69,7 @@ LeaderElector::LeaderElector(ApiClient& client, Clock& clock, const LeaderMetric
 
 LeaderElector::~LeaderElector() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ended_ = true;
   }
   for (std::jthread* thread : {&renewer_, &watchdog_}) {
@@ -95,7 +95,7 @@ absl::Status LeaderElector::Acquire(std::stop_token stop) {
 
 // Those who wait look often, so that a lease that was given up is not left alone for long, and at the very moment at which it expires.
 absl::Duration LeaderElector::WaitForTurn() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const absl::Duration wait = options_.times.retry / 2 * (1 + std::uniform_real_distribution<double>(0, 0.5)(random_));
   if (!observed_.has_value() || observed_->holder().empty()) return wait;
   const absl::Duration expires = ExpiryLocked() - clock_.Monotonic();
@@ -111,7 +111,7 @@ absl::StatusOr<bool> LeaderElector::TryAcquireOrRenew(std::stop_token stop) {
   const absl::Duration started = clock_.Monotonic();
   std::optional<LeaseRecord> record;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     record = observed_;
   }
   // The holder writes without reading first: usually no other does.
@@ -128,7 +128,7 @@ absl::StatusOr<bool> LeaderElector::TryAcquireOrRenew(std::stop_token stop) {
   }
   if (!read.ok()) return read;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const bool others = !observed_->holder().empty() && observed_->holder() != options_.identity;
     if (others && clock_.Monotonic() < ExpiryLocked()) return false;
     record = observed_;
@@ -146,7 +146,7 @@ absl::Status LeaderElector::Read(std::stop_token stop) {
 }
 
 void LeaderElector::Observe(LeaseRecord record) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!observed_.has_value() || !observed_->SameWriting(record)) observed_at_ = clock_.Monotonic();
   observed_ = std::move(record);
 }
@@ -163,7 +163,7 @@ absl::StatusOr<bool> LeaderElector::Write(LeaseRecord record, absl::Duration sta
   absl::StatusOr<LeaseRecord> written = LeaseRecord::Parse(*text);
   if (!written.ok()) return written.status();
   Observe(*std::move(written));
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   renewed_at_ = started;  // the writing may have waited long: others may count from any moment since
   changed_.notify_all();
   return true;
@@ -171,7 +171,7 @@ absl::StatusOr<bool> LeaderElector::Write(LeaseRecord record, absl::Duration sta
 
 void LeaderElector::Lead() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     leads_ = true;
   }
   if (metrics_ != nullptr) metrics_->master_.Set(1, {options_.lease.name});
@@ -193,10 +193,10 @@ void LeaderElector::Renew(const std::stop_token& stop) {
 
 void LeaderElector::Watchdog(const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     changed_.notify_all();
   });
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (!stop.stop_requested() && leads_) {
     const absl::Duration deadline = renewed_at_ + options_.times.renew_deadline;
     if (clock_.Monotonic() >= deadline) {
@@ -210,7 +210,7 @@ void LeaderElector::Watchdog(const std::stop_token& stop) {
 
 void LeaderElector::Lose(const std::string& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     leads_ = false;
     changed_.notify_all();
     if (std::exchange(ended_, true)) return;
@@ -221,17 +221,17 @@ void LeaderElector::Lose(const std::string& why) {
 }
 
 bool LeaderElector::IsLeader() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return leads_ && clock_.Monotonic() < renewed_at_ + options_.times.renew_deadline;
 }
 
 int64_t LeaderElector::epoch() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return observed_.has_value() ? observed_->transitions() : 0;
 }
 
 std::string LeaderElector::leader() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return observed_.has_value() ? observed_->holder() : std::string();
 }
 
@@ -245,7 +245,7 @@ absl::Status LeaderElector::Confirm(std::stop_token stop) {
 }
 
 absl::Status LeaderElector::Check(absl::Duration timeout) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const absl::Duration silence = clock_.Monotonic() - renewed_at_;
   if (!leads_ || silence <= options_.times.lease + timeout) return absl::OkStatus();
   return absl::UnavailableError(
@@ -254,7 +254,7 @@ absl::Status LeaderElector::Check(absl::Duration timeout) const {
 
 absl::Status LeaderElector::Release() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (std::exchange(ended_, true) || !leads_) return absl::OkStatus();  // it is not ours any more
   }
   for (std::jthread* thread : {&renewer_, &watchdog_}) {
@@ -263,7 +263,7 @@ absl::Status LeaderElector::Release() {
   }
   std::optional<LeaseRecord> record;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     leads_ = false;
     record = observed_;
   }
@@ -276,7 +276,7 @@ absl::Status LeaderElector::Release() {
     if (!IsApiConflict(status)) return status;
     // Somebody has written since, a renewal of ours that was thought lost perhaps.
     if (status = Read({}); !status.ok()) return IsApiNotFound(status) ? absl::OkStatus() : status;
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     record = observed_;
   }
   return status;

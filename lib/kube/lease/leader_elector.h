@@ -11,7 +11,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <stop_token>
@@ -20,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/lease/lease_record.h"
@@ -91,7 +91,7 @@ class LeaderElector {
   absl::Status Read(std::stop_token stop);
   void Observe(LeaseRecord record);
   absl::Duration WaitForTurn();
-  absl::Duration ExpiryLocked() const;
+  absl::Duration ExpiryLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Renew(const std::stop_token& stop);
   void Watchdog(const std::stop_token& stop);
   void Lose(const std::string& why);
@@ -103,14 +103,14 @@ class LeaderElector {
   const LeaderMetrics* const metrics_;
   const Options options_;
 
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable changed_;
-  std::optional<LeaseRecord> observed_;
-  absl::Duration observed_at_;  // when its last change was seen
-  absl::Duration renewed_at_;   // when the last successful writing was begun
-  bool leads_ = false;
-  bool ended_ = false;  // lost or released
-  std::mt19937_64 random_;
+  std::optional<LeaseRecord> observed_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration observed_at_ ABSL_GUARDED_BY(mutex_);  // when its last change was seen
+  absl::Duration renewed_at_ ABSL_GUARDED_BY(mutex_);   // when the last successful writing was begun
+  bool leads_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // lost or released
+  std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
   std::jthread renewer_, watchdog_;
 };
 

@@ -27,7 +27,7 @@ QueueMetrics::QueueMetrics(metrics::Registry& registry)
       waited_(registry.AddHistogram(QueueSpec("queue_duration_seconds", "From a key's addition until a worker took it."), Buckets())),
       worked_(registry.AddHistogram(QueueSpec("work_duration_seconds", "From a worker's taking a key until it was done."), Buckets())) {
   registry.OnCollect([queues = queues_, unfinished = unfinished_, longest = longest_] {
-    const std::lock_guard lock(queues->mutex);
+    const base::MutexLock lock(queues->mutex);
     for (const WorkQueue* queue : queues->all) {
       const Unfinished work = queue->UnfinishedWork();
       unfinished.Set(absl::ToDoubleSeconds(work.together), {queue->name(), queue->name()});
@@ -38,19 +38,19 @@ QueueMetrics::QueueMetrics(metrics::Registry& registry)
 
 void QueueMetrics::Enter(const WorkQueue* queue) {
   Depth(queue->name(), 0);
-  const std::lock_guard lock(queues_->mutex);
+  const base::MutexLock lock(queues_->mutex);
   queues_->all.insert(queue);
 }
 
 void QueueMetrics::Leave(const WorkQueue* queue) {
-  const std::lock_guard lock(queues_->mutex);
+  const base::MutexLock lock(queues_->mutex);
   queues_->all.erase(queue);
   for (const metrics::Gauge& gauge : {depth_, unfinished_, longest_}) gauge.Remove({queue->name(), queue->name()});
 }
 
 std::map<std::string, QueueMetrics::Unfinished> QueueMetrics::UnfinishedWork() const {
   std::map<std::string, Unfinished> work;
-  const std::lock_guard lock(queues_->mutex);
+  const base::MutexLock lock(queues_->mutex);
   for (const WorkQueue* queue : queues_->all) work[queue->name()] = queue->UnfinishedWork();
   return work;
 }

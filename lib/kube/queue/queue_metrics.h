@@ -4,11 +4,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/metrics/registry.h"
 
 namespace fusionllm::kube {
@@ -37,8 +37,8 @@ class QueueMetrics {
 
  private:
   struct Queues {
-    std::mutex mutex;
-    std::set<const WorkQueue*> all;
+    base::Mutex mutex;
+    std::set<const WorkQueue*> all ABSL_GUARDED_BY(mutex);
   };
   const std::shared_ptr<Queues> queues_ = std::make_shared<Queues>();  // shared with the registry, which may outlive this
   metrics::Gauge depth_, unfinished_, longest_;

@@ -21,17 +21,17 @@ WorkQueue::~WorkQueue() {
 }
 
 void WorkQueue::Add(const WorkKey& key, Priority priority) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!shut_down_) AddLocked(key, priority);
 }
 
 void WorkQueue::AddAfter(const WorkKey& key, absl::Duration delay, Priority priority) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!shut_down_) AddAfterLocked(key, delay, priority);
 }
 
 void WorkQueue::AddRateLimited(const WorkKey& key, Priority priority) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (shut_down_) return;
   Entry& entry = entries_[key];
   const absl::Duration own = BackoffDelay(limits_, entry.failures);
@@ -42,7 +42,7 @@ void WorkQueue::AddRateLimited(const WorkKey& key, Priority priority) {
 }
 
 void WorkQueue::Forget(const WorkKey& key) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
   found->second.failures = 0;
@@ -50,13 +50,13 @@ void WorkQueue::Forget(const WorkKey& key) {
 }
 
 int WorkQueue::Failures(const WorkKey& key) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   return found == entries_.end() ? 0 : found->second.failures;
 }
 
 std::optional<WorkKey> WorkQueue::Get() {
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   for (;;) {
     AddDue();
     if (std::optional<WorkKey> key = Pop()) return key;
@@ -68,7 +68,7 @@ std::optional<WorkKey> WorkQueue::Get() {
 }
 
 void WorkQueue::Done(const WorkKey& key) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end() || !found->second.processing) return;
   Entry& entry = found->second;
@@ -84,7 +84,7 @@ void WorkQueue::Done(const WorkKey& key) {
 }
 
 void WorkQueue::ShutDown() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   shut_down_ = true;
   due_.clear();
   changed_.notify_all();
@@ -93,7 +93,7 @@ void WorkQueue::ShutDown() {
 bool WorkQueue::ShutDownWithDrain(absl::Duration timeout) {
   ShutDown();
   const absl::Duration deadline = clock_.Monotonic() + timeout;
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (depth_ > 0 || processing_ > 0) {
     if (clock_.Monotonic() >= deadline) return false;
     clock_.WaitUntil(lock, changed_, deadline);
@@ -102,12 +102,12 @@ bool WorkQueue::ShutDownWithDrain(absl::Duration timeout) {
 }
 
 size_t WorkQueue::Depth() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return depth_;
 }
 
 QueueMetrics::Unfinished WorkQueue::UnfinishedWork() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const absl::Duration now = clock_.Monotonic();
   QueueMetrics::Unfinished unfinished;
   for (const auto& [key, entry] : entries_) {

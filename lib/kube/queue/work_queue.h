@@ -14,7 +14,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,6 +22,7 @@
 
 #include "absl/container/node_hash_map.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/queue/queue_metrics.h"
 #include "lib/kube/queue/rate_limiter.h"
@@ -93,31 +93,31 @@ class WorkQueue {
     bool operator<(const Due& other) const { return std::tie(at, *key) < std::tie(other.at, *other.key); }
   };
 
-  void AddLocked(const WorkKey& key, Priority priority);
-  void AddAfterLocked(const WorkKey& key, absl::Duration delay, Priority priority);
-  void EnterLane(Entries::value_type& of);
-  void LeaveLane(Entries::value_type& of);
-  void AddDue();
-  std::optional<WorkKey> Pop();
-  std::optional<WorkKey> PopLane(Lane& lane);
-  void EraseIfIdle(Entries::iterator at);
-  Lane& LaneOf(Priority priority) { return lanes_[priority == Priority::kHigh ? 1 : 0]; }
+  void AddLocked(const WorkKey& key, Priority priority) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddAfterLocked(const WorkKey& key, absl::Duration delay, Priority priority) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EnterLane(Entries::value_type& of) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaveLane(Entries::value_type& of) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<WorkKey> Pop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<WorkKey> PopLane(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EraseIfIdle(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Lane& LaneOf(Priority priority) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lanes_[priority == Priority::kHigh ? 1 : 0]; }
 
   const std::string name_;
   Clock& clock_;
   QueueMetrics* const metrics_;
   const RetryLimits limits_;
 
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable changed_;
-  Entries entries_;
-  Lane lanes_[2];
-  size_t depth_ = 0;
-  size_t processing_ = 0;
-  uint64_t taken_ = 0;
-  std::set<Due> due_;
-  std::map<std::string, TokenBucket, std::less<>> buckets_;  // by cluster
-  bool shut_down_ = false;
+  Entries entries_ ABSL_GUARDED_BY(mutex_);
+  Lane lanes_[2] ABSL_GUARDED_BY(mutex_);
+  size_t depth_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t processing_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<Due> due_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, TokenBucket, std::less<>> buckets_ ABSL_GUARDED_BY(mutex_);  // by cluster
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace fusionllm::kube

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/testing/fake_api.h"
 #include "lib/kube/testing/selectors.h"
@@ -58,32 +59,33 @@ class FakeApiServer::Impl {
   absl::StatusOr<HttpResponse> Watch(const HttpRequest& request, const FakeRequest& read, const StreamLimits& limits, StreamSink& sink,
                                      const std::stop_token& stop);
 
-  std::optional<Fault> TakeFault(const FakeRequest& read, const std::string& target);
+  std::optional<Fault> TakeFault(const FakeRequest& read, const std::string& target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Until `timeout` is over or `stop` is requested, and so never an answer.
-  absl::Status Hang(std::unique_lock<std::mutex>& lock, absl::Duration timeout, const std::stop_token& stop);
-  void Record(const HttpRequest& request, const FakeRequest& read, int code) {
+  absl::Status Hang(std::unique_lock<std::mutex>& lock, absl::Duration timeout, const std::stop_token& stop)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Record(const HttpRequest& request, const FakeRequest& read, int code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     requests.push_back({read.verb, request.method, request.target, read.user_agent, code, clock.Monotonic(), read.metadata_only});
     if (on_request) on_request(requests.back());
   }
 
   Clock& clock;
-  std::mutex mutex;
+  base::Mutex mutex;
   std::condition_variable changed;
-  FakeApi api;
-  std::vector<Fault> faults;
-  std::vector<RecordedRequest> requests;
-  std::function<void(const RecordedRequest&)> on_request;
-  int64_t bookmarks = 0;  // asked for so far
-  int64_t breaks = 0;
-  int open_watches = 0;
+  FakeApi api ABSL_GUARDED_BY(mutex);
+  std::vector<Fault> faults ABSL_GUARDED_BY(mutex);
+  std::vector<RecordedRequest> requests ABSL_GUARDED_BY(mutex);
+  std::function<void(const RecordedRequest&)> on_request ABSL_GUARDED_BY(mutex);
+  int64_t bookmarks ABSL_GUARDED_BY(mutex) = 0;  // asked for so far
+  int64_t breaks ABSL_GUARDED_BY(mutex) = 0;
+  int open_watches ABSL_GUARDED_BY(mutex) = 0;
 
  private:
   struct Session;
-  absl::Status CheckVersion(const FakeRequest& read) const;
+  absl::Status CheckVersion(const FakeRequest& read) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // All lines that are due now; empty if none.
-  std::string Due(const FakeRequest& read, const FakeKind& kind, Session& session);
-  std::string InitialEvents(const FakeRequest& read, const FakeKind& kind, const Selector& selector);
-  std::string Bookmark(const FakeRequest& read, const FakeKind& kind) const;
+  std::string Due(const FakeRequest& read, const FakeKind& kind, Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  std::string InitialEvents(const FakeRequest& read, const FakeKind& kind, const Selector& selector) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  std::string Bookmark(const FakeRequest& read, const FakeKind& kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 };
 
 struct FakeApiServer::Impl::Session {
@@ -115,10 +117,10 @@ absl::Status FakeApiServer::Impl::Hang(std::unique_lock<std::mutex>& lock, absl:
 
 absl::StatusOr<HttpResponse> FakeApiServer::Impl::Send(const HttpRequest& request, absl::Duration timeout, const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
-    const std::lock_guard lock(mutex);
+    const base::MutexLock lock(mutex);
     changed.notify_all();
   });
-  std::unique_lock lock(mutex);
+  base::UniqueLock lock(mutex);
   if (stop.stop_requested()) return absl::CancelledError("the call was stopped");
   const FakeRequest read = ReadRequest(request);
   const std::optional<Fault> fault = TakeFault(read, request.target);
@@ -197,10 +199,10 @@ std::string FakeApiServer::Impl::Due(const FakeRequest& read, const FakeKind& ki
 absl::StatusOr<HttpResponse> FakeApiServer::Impl::Watch(const HttpRequest& request, const FakeRequest& read, const StreamLimits& limits,
                                                         StreamSink& sink, const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
-    const std::lock_guard lock(mutex);
+    const base::MutexLock lock(mutex);
     changed.notify_all();
   });
-  std::unique_lock lock(mutex);
+  base::UniqueLock lock(mutex);
   const std::optional<Fault> fault = TakeFault(read, request.target);
   const bool raw = fault.has_value() && fault->kind == Fault::Kind::kRaw;
   if (fault.has_value() && !raw) {
@@ -271,7 +273,7 @@ FakeApiServer::FakeApiServer(Clock& clock) : impl_(std::make_unique<Impl>(clock)
 FakeApiServer::~FakeApiServer() = default;
 
 void FakeApiServer::Serve(const Resource& resource, const KindOptions& options) {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->api.Serve(resource, options);
 }
 
@@ -296,50 +298,50 @@ absl::StatusOr<HttpResponse> FakeApiServer::Stream(const HttpRequest& request, c
 }
 
 void FakeApiServer::AddFault(const Fault& fault) {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->faults.push_back(fault);
 }
 
 void FakeApiServer::Compact() {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->api.store().Compact();
   impl_->changed.notify_all();
 }
 
 void FakeApiServer::SendBookmarks() {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   ++impl_->bookmarks;
   impl_->changed.notify_all();
 }
 
 void FakeApiServer::BreakWatches() {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   ++impl_->breaks;
   impl_->changed.notify_all();
 }
 
 int FakeApiServer::open_watches() const {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return impl_->open_watches;
 }
 
 std::vector<RecordedRequest> FakeApiServer::requests() const {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return impl_->requests;
 }
 
 void FakeApiServer::ForgetRequests() {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->requests.clear();
 }
 
 void FakeApiServer::OnRequest(std::function<void(const RecordedRequest&)> on_request) {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->on_request = std::move(on_request);
 }
 
 std::vector<std::string> FakeApiServer::objects() const {
-  const std::lock_guard lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   std::vector<std::string> names;
   for (const auto& [collection, objects] : impl_->api.store().collections()) {
     for (const auto& [key, object] : objects) names.push_back(absl::StrCat(collection, " ", key.ToString()));

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/clock.h"
 
 namespace fusionllm::kube::testing {
@@ -14,11 +15,11 @@ class FakeClock : public Clock {
   explicit FakeClock(absl::Time now = absl::FromUnixSeconds(1'700'000'000)) : now_(now) {}
 
   absl::Time Now() const override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return now_;
   }
   absl::Duration Monotonic() const override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return monotonic_;
   }
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
@@ -27,20 +28,20 @@ class FakeClock : public Clock {
 
   // Both kinds of time pass.
   void Advance(absl::Duration time) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     now_ += time;
     monotonic_ += time;
   }
   // Somebody sets the machine's clock: the monotonic one does not care.
   void SetNow(absl::Time now) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     now_ = now;
   }
 
  private:
-  mutable std::mutex mutex_;
-  absl::Time now_;
-  absl::Duration monotonic_ = absl::Seconds(1000);
+  mutable base::Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration monotonic_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(1000);
 };
 
 // A clock that moves by itself to the moment that somebody waits for: one thread runs through its waits without waiting, and a test knows

@@ -63,7 +63,7 @@ FakeHttpServer::FakeHttpServer(FakeApiServer& api, const RawServerTls& tls)
 FakeHttpServer::~FakeHttpServer() {
   stop_.request_stop();
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
@@ -71,32 +71,33 @@ FakeHttpServer::~FakeHttpServer() {
 }
 
 void FakeHttpServer::Freeze(bool frozen) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   frozen_ = frozen;
   changed_.notify_all();
 }
 
 void FakeHttpServer::Cut(bool cut) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   cut_ = cut;
   changed_.notify_all();
 }
 
 void FakeHttpServer::SetDelay(absl::Duration delay) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   delay_ = delay;
 }
 
 bool FakeHttpServer::WaitForTurn(bool answer) {
-  std::unique_lock lock(mutex_);
-  if (answer && delay_ > absl::ZeroDuration()) changed_.wait_for(lock, absl::ToChronoNanoseconds(delay_), [this] { return stopping_; });
-  changed_.wait(lock, [this] { return stopping_ || cut_ || !frozen_; });
+  base::UniqueLock lock(mutex_);
+  if (answer && delay_ > absl::ZeroDuration())
+    changed_.wait_for(lock, absl::ToChronoNanoseconds(delay_), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
+  changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || cut_ || !frozen_; });
   return !stopping_ && !cut_;
 }
 
 void FakeHttpServer::Serve(RawConnection& connection) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (cut_) return;
   }
   while (true) {

@@ -4,11 +4,11 @@
 
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/raw_server.h"
 
@@ -40,10 +40,12 @@ class FakeHttpServer {
 
   FakeApiServer& api_;
   std::stop_source stop_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  bool frozen_ = false, cut_ = false, stopping_ = false;
-  absl::Duration delay_;
+  bool frozen_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration delay_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<RawServer> server_;
 };
 

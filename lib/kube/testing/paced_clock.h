@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/testing/fake_clock.h"
 
 namespace fusionllm::kube::testing {
@@ -24,16 +25,16 @@ class LockstepClock : public FakeClock {
   using FakeClock::FakeClock;
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, absl::Duration deadline) override {
     {
-      const std::lock_guard own(mutex_);
+      const base::MutexLock own(mutex_);
       if (++looks_[ThisThread()] == 2) looked_.notify_all();
     }
     FakeClock::WaitUntil(lock, changed, deadline);
   }
   // Goes on by `time` as soon as at least `waiters` threads wait and have taken in the last step; or not yet, after a moment.
   void Step(absl::Duration time, size_t waiters) {
-    std::unique_lock own(mutex_);
+    base::UniqueLock own(mutex_);
     looks_.erase(ThisThread());  // which waits no more
-    looked_.wait_for(own, std::chrono::milliseconds(5), [&] {
+    looked_.wait_for(own, std::chrono::milliseconds(5), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return looks_.size() >= waiters && std::all_of(looks_.begin(), looks_.end(), [](const auto& of) { return of.second >= 2; });
     });
     std::erase_if(looks_, [](const auto& of) { return !std::filesystem::exists("/proc/self/task/" + std::to_string(of.first)); });
@@ -48,9 +49,9 @@ class LockstepClock : public FakeClock {
  private:
   static int ThisThread() { return static_cast<int>(syscall(SYS_gettid)); }
 
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable looked_;
-  std::map<int, int> looks_;  // of each thread since the last step
+  std::map<int, int> looks_ ABSL_GUARDED_BY(mutex_);  // of each thread since the last step
 };
 
 }  // namespace fusionllm::kube::testing

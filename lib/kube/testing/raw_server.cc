@@ -163,7 +163,7 @@ RawServer::RawServer(Handler handler, const RawServerTls& tls, bool ipv6) : hand
     tls_ = Context(tls);
     const auto record = [](SSL*, const unsigned char**, unsigned char*, const unsigned char* offer, unsigned size, void* self) {
       auto& server = *static_cast<RawServer*>(self);
-      const std::lock_guard lock(server.mutex_);
+      const base::MutexLock lock(server.mutex_);
       server.offered_protocols_.clear();
       // Each after its length (RFC 7301, section 3.1).
       for (unsigned at = 0; at < size && at + offer[at] < size; at += 1 + offer[at]) {
@@ -184,7 +184,7 @@ RawServer::RawServer(Handler handler, const RawServerTls& tls, bool ipv6) : hand
 
 RawServer::~RawServer() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stopping_ = true;
     shutdown(listener_, SHUT_RDWR);
     for (const int socket : sockets_) shutdown(socket, SHUT_RDWR);
@@ -196,7 +196,7 @@ RawServer::~RawServer() {
 }
 
 std::vector<std::string> RawServer::offered_protocols() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return offered_protocols_;
 }
 
@@ -213,7 +213,7 @@ std::string RawServer::Url() const {
 void RawServer::Accept() {
   while (true) {
     const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (stopping_ || socket < 0) {
       if (socket >= 0) close(socket);
       if (stopping_) return;
@@ -237,7 +237,7 @@ void RawServer::Serve(int socket) {
     TlsConnection connection(static_cast<SSL_CTX*>(tls_), socket);
     if (connection.Accept()) handler_(connection);
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   sockets_.erase(std::find(sockets_.begin(), sockets_.end(), socket));
   close(socket);
   ended_.push_back(std::this_thread::get_id());

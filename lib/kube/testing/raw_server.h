@@ -6,12 +6,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::kube::testing {
 
@@ -65,8 +65,8 @@ class RawServer {
  private:
   void Accept();
   void Serve(int socket);
-  // Those whose handlers have returned; `mutex_` is held. A thread that is not joined keeps its stack.
-  void JoinEnded();
+  // Those whose handlers have returned. A thread that is not joined keeps its stack.
+  void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Handler handler_;
   const bool ipv6_;
@@ -74,12 +74,12 @@ class RawServer {
   int listener_ = -1;
   int port_ = 0;
   std::atomic<int> connections_ = 0;
-  mutable std::mutex mutex_;
-  std::vector<std::string> offered_protocols_;
-  bool stopping_ = false;
-  std::vector<int> sockets_;  // of handlers that run
-  std::vector<std::thread> threads_;
-  std::vector<std::thread::id> ended_;
+  mutable base::Mutex mutex_;
+  std::vector<std::string> offered_protocols_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<int> sockets_ ABSL_GUARDED_BY(mutex_);  // of handlers that run
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread::id> ended_ ABSL_GUARDED_BY(mutex_);
   std::thread accepting_;
 };
 

@@ -3,11 +3,11 @@
 
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/http/transport.h"
 
 namespace fusionllm::kube::testing {
@@ -18,7 +18,7 @@ class ScriptedTransport : public Transport {
 
   // The next call without an answer yet gets this one.
   void Then(Answer answer) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     answers_.push_back(std::move(answer));
   }
   void Then(int code, std::string body, std::vector<HttpHeader> headers = {}) {
@@ -30,27 +30,27 @@ class ScriptedTransport : public Transport {
 
   // All requests so far.
   std::vector<HttpRequest> requests() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return requests_;
   }
   UnaryLimits unary_limits() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return unary_limits_;
   }
   StreamLimits stream_limits() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return stream_limits_;
   }
 
   // What the sink of the last stream said after its data.
   absl::Duration idle_timeout() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return idle_timeout_;
   }
 
   absl::StatusOr<HttpResponse> Send(const HttpRequest& request, const UnaryLimits& limits, std::stop_token) override {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       unary_limits_ = limits;
     }
     return Next(request);
@@ -59,7 +59,7 @@ class ScriptedTransport : public Transport {
   // The body of an answer of 2xx is one chunk.
   absl::StatusOr<HttpResponse> Stream(const HttpRequest& request, const StreamLimits& limits, StreamSink& sink, std::stop_token) override {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       stream_limits_ = limits;
     }
     absl::StatusOr<HttpResponse> response = Next(request);
@@ -68,7 +68,7 @@ class ScriptedTransport : public Transport {
     if (absl::Status status = sink.OnOpen(*response); !status.ok()) return status;
     if (absl::Status status = sink.OnData(body); !status.ok()) return status;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       idle_timeout_ = sink.IdleTimeout();
     }
     return response;
@@ -78,7 +78,7 @@ class ScriptedTransport : public Transport {
   absl::StatusOr<HttpResponse> Next(const HttpRequest& request) {
     Answer answer;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       requests_.push_back(request);
       if (answers_.empty()) return absl::InternalError("the test has no more answers");
       answer = std::move(answers_.front());
@@ -87,12 +87,12 @@ class ScriptedTransport : public Transport {
     return answer(request);
   }
 
-  mutable std::mutex mutex_;
-  std::deque<Answer> answers_;
-  std::vector<HttpRequest> requests_;
-  UnaryLimits unary_limits_;
-  StreamLimits stream_limits_;
-  absl::Duration idle_timeout_;
+  mutable base::Mutex mutex_;
+  std::deque<Answer> answers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<HttpRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  UnaryLimits unary_limits_ ABSL_GUARDED_BY(mutex_);
+  StreamLimits stream_limits_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration idle_timeout_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::kube::testing

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <stop_token>
 #include <string>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 
 namespace fusionllm::kube::testing {
@@ -19,7 +19,7 @@ class WatchRecorder : public WatchSink {
   WatchRecorder(ApiClient& api, const Resource& resource, const std::string& ns, const WatchOptions& options)
       : thread_([this, &api, resource, ns, options] {
           absl::Status status = api.Watch(resource, ns, options, *this, stop_.get_token());
-          const std::lock_guard lock(mutex_);
+          const base::MutexLock lock(mutex_);
           ended_ = true;
           result_ = std::move(status);
           changed_.notify_all();
@@ -28,26 +28,27 @@ class WatchRecorder : public WatchSink {
 
   // Until the server has accepted the watch, or it has ended; false after a minute.
   bool WaitForOpen() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kTimeout, [this] { return opened_ || ended_; }) && opened_;
+    base::UniqueLock lock(mutex_);
+    return changed_.wait_for(lock, kTimeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return opened_ || ended_; }) && opened_;
   }
   // Until there are so many events; what there is then. Bookmarks, which a server sends when it likes, count only if wanted.
   std::vector<nlohmann::json> WaitForEvents(size_t count, bool with_bookmarks = false) {
-    std::unique_lock lock(mutex_);
+    base::UniqueLock lock(mutex_);
     const std::vector<nlohmann::json>& events = with_bookmarks ? all_ : events_;
-    changed_.wait_for(lock, kTimeout, [&] { return events.size() >= count || ended_; });
+    changed_.wait_for(lock, kTimeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return events.size() >= count || ended_; });
     return events;
   }
   // Until the watch has ended by itself.
   absl::Status WaitForEnd() {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, kTimeout, [this] { return ended_; })) return absl::InternalError("the watch goes on");
+    base::UniqueLock lock(mutex_);
+    if (!changed_.wait_for(lock, kTimeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_; }))
+      return absl::InternalError("the watch goes on");
     return result_;
   }
   absl::Status Stop() {
     stop_.request_stop();
     if (thread_.joinable()) thread_.join();
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return result_;
   }
 
@@ -55,13 +56,13 @@ class WatchRecorder : public WatchSink {
   static constexpr auto kTimeout = std::chrono::minutes(1);
 
   absl::Status OnOpen() override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     opened_ = true;
     changed_.notify_all();
     return absl::OkStatus();
   }
   absl::Status OnData(absl::string_view chunk) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     buffer_.append(chunk.data(), chunk.size());
     for (size_t end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n')) {
       all_.push_back(nlohmann::json::parse(buffer_.substr(0, end), nullptr, /*allow_exceptions=*/false));
@@ -73,13 +74,13 @@ class WatchRecorder : public WatchSink {
   }
 
   std::stop_source stop_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  bool opened_ = false;
-  bool ended_ = false;
-  absl::Status result_;
-  std::string buffer_;
-  std::vector<nlohmann::json> all_, events_;
+  bool opened_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status result_ ABSL_GUARDED_BY(mutex_);
+  std::string buffer_ ABSL_GUARDED_BY(mutex_);
+  std::vector<nlohmann::json> all_ ABSL_GUARDED_BY(mutex_), events_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -16,7 +16,7 @@ HeartbeatClient::~HeartbeatClient() {
 }
 
 bool HeartbeatClient::Alive() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return missed_ < times_.misses;
 }
 
@@ -24,7 +24,7 @@ absl::Status HeartbeatClient::Watch(const Resource& resource, absl::string_view 
                                     std::stop_token stop) {
   std::stop_source end;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     open_.insert(&end);
     changed_.notify_all();
   }
@@ -33,7 +33,7 @@ absl::Status HeartbeatClient::Watch(const Resource& resource, absl::string_view 
     const std::stop_callback by_caller(stop, [&] { end.request_stop(); });
     status = inner().Watch(resource, ns, options, sink, end.get_token());
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   open_.erase(&end);
   if (!end.stop_requested() || stop.stop_requested()) return status;
   return absl::UnavailableError(absl::StrCat("the server has not answered ", times_.misses, " questions of ",
@@ -42,10 +42,10 @@ absl::Status HeartbeatClient::Watch(const Resource& resource, absl::string_view 
 
 void HeartbeatClient::Ask(const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     changed_.notify_all();
   });
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (!stop.stop_requested()) {
     if (open_.empty()) {  // none would profit
       clock_.WaitUntil(lock, changed_, absl::InfiniteDuration());

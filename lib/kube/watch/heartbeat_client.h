@@ -7,12 +7,12 @@
 #pragma once
 
 #include <condition_variable>
-#include <mutex>
 #include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/client/forwarding_client.h"
 #include "lib/kube/clock.h"
 
@@ -41,10 +41,10 @@ class HeartbeatClient : public ForwardingClient {
 
   Clock& clock_;
   const HeartbeatTimes times_;
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable changed_;
-  std::set<std::stop_source*> open_;  // a watch each; requested: the server was silent
-  int missed_ = 0;
+  std::set<std::stop_source*> open_ ABSL_GUARDED_BY(mutex_);  // a watch each; requested: the server was silent
+  int missed_ ABSL_GUARDED_BY(mutex_) = 0;
   std::jthread thread_;
 };
 

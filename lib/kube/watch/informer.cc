@@ -34,12 +34,12 @@ Informer::~Informer() {
 }
 
 void Informer::AddIndex(const std::string& name, IndexFunction function) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   store_.AddIndex(name, std::move(function));
 }
 
 void Informer::AddHandler(Handler handler, absl::Duration resync) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   auto& listener = *listeners_.emplace_back(std::make_unique<Listener>());
   listener.handler = std::move(handler);
   listener.resync = resync;
@@ -68,7 +68,7 @@ void Informer::Stop() {
 }
 
 bool Informer::HasSynced() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return SyncedLocked();
 }
 
@@ -77,16 +77,16 @@ bool Informer::SyncedLocked() const {
 }
 
 bool Informer::WaitForSync(absl::Duration timeout) const {
-  return WaitUntil([this] { return SyncedLocked(); }, timeout);
+  return WaitUntil([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return SyncedLocked(); }, timeout);
 }
 
 bool Informer::WaitForFirstList(absl::Duration timeout) const {
-  return WaitUntil([this] { return state_.synced || !state_.last_error.ok(); }, timeout);
+  return WaitUntil([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return state_.synced || !state_.last_error.ok(); }, timeout);
 }
 
 bool Informer::WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration timeout) const {
   const absl::Duration deadline = clock_.Monotonic() + timeout;
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (!holds()) {
     if (clock_.Monotonic() >= deadline || reader_.get_stop_token().stop_requested()) return false;
     clock_.WaitUntil(lock, changed_, deadline);
@@ -95,37 +95,37 @@ bool Informer::WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration timeout
 }
 
 InformerState Informer::State() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return state_;
 }
 
 ObjectPtr Informer::Get(const ObjectKey& key) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return store_.Get(key);
 }
 
 std::vector<ObjectPtr> Informer::Find(const std::string& index, const std::string& value) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return store_.Find(index, value);
 }
 
 std::vector<ObjectPtr> Informer::All() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return store_.All();
 }
 
 size_t Informer::size() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return store_.size();
 }
 
 std::string Informer::resource_version() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return version_;
 }
 
 void Informer::Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectKey>& unreadable, const std::string& resource_version) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   absl::flat_hash_set<ObjectKey> there(unreadable.begin(), unreadable.end());
   for (ObjectPtr& object : objects) {
     const ObjectKey key = object->meta.Key();
@@ -155,14 +155,14 @@ void Informer::Replace(std::vector<ObjectPtr> objects, const std::vector<ObjectK
 }
 
 absl::Status Informer::Fits(const Object& object) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const ObjectPtr old = store_.Get(object.meta.Key());
   const size_t more = object.Bytes(), less = old == nullptr ? 0 : old->Bytes();
   return Reflector::CheckSize(options_.limits, store_.size() + (old == nullptr ? 1 : 0), store_.bytes() - less + more);
 }
 
 void Informer::Apply(WatchEventType type, ObjectPtr object) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const ObjectKey key = object->meta.Key();
   FollowLocked(object->meta.resource_version);
   unreadable_.erase(key);
@@ -177,7 +177,7 @@ void Informer::Apply(WatchEventType type, ObjectPtr object) {
 }
 
 void Informer::Unreadable(const ObjectKey& key, const std::string& resource_version) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   FollowLocked(resource_version);
   KeepUnreadableLocked(key);
   StoredLocked();
@@ -197,13 +197,13 @@ void Informer::FollowLocked(const std::string& resource_version) {
 }
 
 void Informer::Advance(const std::string& resource_version) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   version_ = resource_version;
   StoredLocked();
 }
 
 void Informer::Watching(bool open, const absl::Status& why) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   state_.watching = open;
   if (!open && !why.ok()) state_.last_error = why;
   changed_.notify_all();
@@ -243,10 +243,10 @@ void Informer::Enqueue(Listener& listener, const ObjectKey& key, Pending pending
 
 void Informer::Dispatch(const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     changed_.notify_all();
   });
-  std::unique_lock lock(mutex_);
+  base::UniqueLock lock(mutex_);
   while (!stop.stop_requested()) {
     bool dispatched = false;
     absl::Duration deadline = absl::InfiniteDuration();

@@ -11,7 +11,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -22,6 +21,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/watch/informer_metrics.h"
@@ -121,19 +121,20 @@ class Informer : private ReflectorSink {
   void Advance(const std::string& resource_version) override;
   void Watching(bool open, const absl::Status& why) override;
 
-  void NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last);
-  void Enqueue(Listener& listener, const ObjectKey& key, Pending pending);
-  void FollowLocked(const std::string& resource_version);
-  void KeepUnreadableLocked(const ObjectKey& key);
-  void StoredLocked();
-  void TellQueuedLocked();
+  void NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Enqueue(Listener& listener, const ObjectKey& key, Pending pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FollowLocked(const std::string& resource_version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void KeepUnreadableLocked(const ObjectKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StoredLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellQueuedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the newest state that the server has is older than `resource_version`, of which it has said `refusal`.
   bool ServerWentBack(const std::string& resource_version, const CallOptions& call, const absl::Status& refusal) const;
-  bool SyncedLocked() const;
+  bool SyncedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `holds` is called with the lock held.
   bool WaitUntil(absl::FunctionRef<bool()> holds, absl::Duration timeout) const;
   void Dispatch(const std::stop_token& stop);
-  void ResyncLocked(Listener& listener);
+  void ResyncLocked(Listener& listener) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Tell(const Handler& handler, const Pending& pending);
 
   ApiClient& client_;
@@ -142,15 +143,15 @@ class Informer : private ReflectorSink {
   const InformerMetrics::Probe probe_;
   Reflector reflector_;
 
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   mutable std::condition_variable changed_;
-  Store store_;
-  std::string version_;
-  absl::flat_hash_set<ObjectKey> unreadable_;  // there, but not in store_ as they are now
-  bool more_unreadable_ = false;               // than are kept
-  bool listed_ = false;
-  InformerState state_;
-  std::vector<std::unique_ptr<Listener>> listeners_;
+  Store store_ ABSL_GUARDED_BY(mutex_);
+  std::string version_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<ObjectKey> unreadable_ ABSL_GUARDED_BY(mutex_);  // there, but not in store_ as they are now
+  bool more_unreadable_ ABSL_GUARDED_BY(mutex_) = false;               // than are kept
+  bool listed_ ABSL_GUARDED_BY(mutex_) = false;
+  InformerState state_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Listener>> listeners_ ABSL_GUARDED_BY(mutex_);
   std::jthread reader_, dispatcher_;
 };
 

@@ -52,7 +52,7 @@ absl::StatusOr<bool> Informer::IsConsistent(const CallOptions& call) const {
                          .resource_version_match = "Exact",
                          .metadata_only = true};
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!listed_) return absl::FailedPreconditionError("nothing was listed yet");
     if (more_unreadable_) {
       return absl::FailedPreconditionError(absl::StrCat("more than ", kMaxUnreadable, " objects cannot be read, so none are compared"));

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::kube {
 
@@ -21,7 +21,7 @@ class Interner {
 
   // `value`, or what was given for an equal one before. Never null.
   Pointer Share(T value) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (const auto at = values_.find(value); at != values_.end()) return *at;
     if (values_.size() >= sweep_at_) {
       absl::erase_if(values_, [](const Pointer& held) { return held.use_count() == 1; });
@@ -32,7 +32,7 @@ class Interner {
 
   // Those that are not held included, if they are not forgotten yet.
   size_t size() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return values_.size();
   }
 
@@ -56,9 +56,9 @@ class Interner {
     }
   };
 
-  mutable std::mutex mutex_;
-  absl::flat_hash_set<Pointer, Hash, Equal> values_;
-  size_t sweep_at_ = kSmall;
+  mutable base::Mutex mutex_;
+  absl::flat_hash_set<Pointer, Hash, Equal> values_ ABSL_GUARDED_BY(mutex_);
+  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = kSmall;
 };
 
 }  // namespace fusionllm::kube

@@ -1,7 +1,8 @@
 #include "lib/kube/watch/json_reading.h"
 
-#include <mutex>
 #include <vector>
+
+#include "lib/base/mutex.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -10,8 +11,8 @@ namespace {
 constexpr size_t kMaxKept = 4, kKeptBytes = 128 << 10;
 
 struct Pool {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<ParserLease::Parser>> idle;
+  base::Mutex mutex;
+  std::vector<std::unique_ptr<ParserLease::Parser>> idle ABSL_GUARDED_BY(mutex);
 };
 
 Pool& ThePool() {
@@ -24,7 +25,7 @@ Pool& ThePool() {
 ParserLease::ParserLease() {
   {
     Pool& pool = ThePool();
-    const std::lock_guard lock(pool.mutex);
+    const base::MutexLock lock(pool.mutex);
     if (!pool.idle.empty()) {
       parser_ = std::move(pool.idle.back());
       pool.idle.pop_back();
@@ -36,7 +37,7 @@ ParserLease::ParserLease() {
 ParserLease::~ParserLease() {
   if (parser_->padded.capacity() > kKeptBytes) return;
   Pool& pool = ThePool();
-  const std::lock_guard lock(pool.mutex);
+  const base::MutexLock lock(pool.mutex);
   if (pool.idle.size() < kMaxKept) pool.idle.push_back(std::move(parser_));
 }
 

@@ -200,7 +200,7 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
 }
 
 void Reflector::Relist() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   start_over_ = true;
   if (watch_ != nullptr) watch_->request_stop();
 }
@@ -216,7 +216,7 @@ bool Reflector::WatchGoesOn(const std::stop_token& stop) {
   const absl::Status status = WatchOnce(stop, fate);
   if (stop.stop_requested()) return false;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (std::exchange(start_over_, false)) {
       version_lost_ = true;  // what the sink has is wrong: only the newest state will do
       sink_.Watching(false, absl::UnavailableError("listing again"));
@@ -253,13 +253,13 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
   std::stop_source end;
   const std::stop_callback by_caller(stop, [&] { end.request_stop(); });
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     watch_ = &end;
     if (start_over_) end.request_stop();
   }
   const absl::Status status = client_.Watch(scope_.resource, scope_.ns, options, sink, end.get_token());
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     watch_ = nullptr;
   }
   const absl::Duration lasted = clock_.Monotonic() - start;

@@ -5,7 +5,6 @@
 // overrun. One thread runs it.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
@@ -15,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/client/api_client.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/watch/informer_metrics.h"
@@ -109,9 +109,9 @@ class Reflector {
   const InformerMetrics::Probe probe_;
   const ReflectorLimits limits_;
 
-  std::mutex mutex_;
-  bool start_over_ = false;            // guarded by mutex_
-  std::stop_source* watch_ = nullptr;  // that ends the open watch; guarded by mutex_
+  base::Mutex mutex_;
+  bool start_over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::stop_source* watch_ ABSL_GUARDED_BY(mutex_) = nullptr;  // that ends the open watch
 
   std::mt19937_64 random_;
   std::string version_;                  // up to where the sink knows

@@ -17,7 +17,7 @@ void WriteBarrier::Deleted(const ObjectKey& key, const std::string& uid) { Expec
 
 void WriteBarrier::Expect(const ObjectKey& key, Expected expected) {
   expected.until = clock_.Monotonic() + timeout_;
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Expected& place = expected_[key];
   // Answers may be noted in another order than the server gave them.
   if (!expected.version.empty() && CompareResourceVersions(place.version, expected.version).value_or(-1) > 0)
@@ -40,7 +40,7 @@ bool WriteBarrier::Seen(const ObjectKey& key) {
 }
 
 bool WriteBarrier::AllSeen(const std::function<bool(const ObjectKey& key)>& matters) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   bool all = true;
   for (auto at = expected_.begin(); at != expected_.end();) {
     if (!matters(at->first)) {

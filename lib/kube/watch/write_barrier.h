@@ -6,11 +6,11 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/api/resource.h"
 #include "lib/kube/clock.h"
 #include "lib/kube/watch/informer.h"
@@ -45,8 +45,8 @@ class WriteBarrier {
   const Informer& informer_;
   Clock& clock_;
   const absl::Duration timeout_;
-  std::mutex mutex_;
-  absl::flat_hash_map<ObjectKey, Expected> expected_;
+  base::Mutex mutex_;
+  absl::flat_hash_map<ObjectKey, Expected> expected_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::kube

@@ -107,7 +107,7 @@ FakeS3::FakeS3(std::vector<std::string> buckets) {
 }
 
 void FakeS3::SetHook(Hook hook) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   hook_ = std::move(hook);
 }
 
@@ -132,12 +132,12 @@ void FakeS3::Store(const std::string& bucket, const std::string& key, const std:
 }
 
 void FakeS3::Put(const std::string& bucket, const std::string& key, const std::string& content) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Store(bucket, key, content);
 }
 
 std::optional<std::string> FakeS3::Get(const std::string& bucket, const std::string& key) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto& objects = buckets_.at(bucket);
   const auto found = objects.find(key);
   if (found == objects.end()) return std::nullopt;
@@ -145,19 +145,19 @@ std::optional<std::string> FakeS3::Get(const std::string& bucket, const std::str
 }
 
 std::vector<std::string> FakeS3::Keys(const std::string& bucket) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::vector<std::string> keys;
   for (const auto& [key, object] : buckets_.at(bucket)) keys.push_back(key);
   return keys;
 }
 
 std::vector<std::string> FakeS3::Log() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return log_;
 }
 
 size_t FakeS3::open_uploads() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return uploads_.size();
 }
 
@@ -172,13 +172,13 @@ void FakeS3::Serve(kube::testing::RawConnection& connection) {
     const FakeRequest request = Parse(text);
     Hook hook;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       hook = hook_;
     }
     if (hook && hook(request, connection)) return;
     Answer answer;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       answer = Handle(request);
       log_.push_back(absl::StrCat(request.method, " ", request.bucket, request.key.empty() ? "" : "/", request.key));
     }

@@ -6,12 +6,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/testing/raw_server.h"
 #include "lib/objectstore/object_store.h"
 
@@ -56,18 +56,18 @@ class FakeS3 {
     std::string body, headers;
   };
   void Serve(kube::testing::RawConnection& connection);
-  Answer Handle(const FakeRequest& request);
-  Answer List(const FakeRequest& request) const;
-  Answer GetObject(const FakeRequest& request) const;
-  Answer Upload(const FakeRequest& request);
-  void Store(const std::string& bucket, const std::string& key, const std::string& content);
+  Answer Handle(const FakeRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Answer List(const FakeRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Answer GetObject(const FakeRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Answer Upload(const FakeRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Store(const std::string& bucket, const std::string& key, const std::string& content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
-  Hook hook_;
-  std::map<std::string, std::map<std::string, Object>> buckets_;
-  std::map<std::string, std::map<int, std::string>> uploads_;
-  std::vector<std::string> log_;
-  int64_t clock_ = 0;
+  mutable base::Mutex mutex_;
+  Hook hook_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::map<std::string, Object>> buckets_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::map<int, std::string>> uploads_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> log_ ABSL_GUARDED_BY(mutex_);
+  int64_t clock_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<kube::testing::RawServer> server_;  // last: its threads use the others
 };
 

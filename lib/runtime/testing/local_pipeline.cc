@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <set>
 #include <stop_token>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lib/base/mutex.h"
 #include "lib/base/philox.h"
 #include "lib/base/status_macros.h"
 #include "lib/collective/local_communicator.h"
@@ -66,7 +66,7 @@ class LocalPort : public MessagePort {
 class Bell {
  public:
   void Ring() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     rung_ = true;
     const absl::Status why = absl::CancelledError("another stage failed");
     for (Inbox* inbox : inboxes_) inbox->Cancel(why);
@@ -75,21 +75,21 @@ class Bell {
   }
   void Add(Inbox* inbox) { inboxes_.push_back(inbox); }  // before any thread is started
   void Add(collective::Communicator* communicator) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     communicators_.insert(communicator);
     if (rung_) communicator->Abort(absl::CancelledError("another stage failed"));
   }
   void Remove(collective::Communicator* communicator) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     communicators_.erase(communicator);
   }
   std::stop_token token() { return stop_.get_token(); }
 
  private:
-  std::mutex mutex_;
-  bool rung_ = false;
+  base::Mutex mutex_;
+  bool rung_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Inbox*> inboxes_;
-  std::set<collective::Communicator*> communicators_;
+  std::set<collective::Communicator*> communicators_ ABSL_GUARDED_BY(mutex_);
   std::stop_source stop_;
 };
 
@@ -132,6 +132,7 @@ class Pipelines {
       }
     }
     for (std::thread& thread : threads) thread.join();
+    const base::MutexLock lock(mutex_);
     if (!first_error_.ok()) return first_error_;
     result_.parameters = result_.of_replica.front();
     return std::move(result_);
@@ -141,7 +142,7 @@ class Pipelines {
   void End(size_t replica, int stage, const absl::Status& status) {
     if (status.ok()) return;
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (first_error_.ok()) first_error_ = status;
       if (options_.failed) options_.failed(static_cast<int>(replica), stage, status);
     }
@@ -173,7 +174,7 @@ class Pipelines {
     DeviceThrottle throttle;
     StageCallbacks callbacks;
     callbacks.on_step = [&](const StepResult& step) {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       result_.steps.push_back(step);
       if (options_.after_step) options_.after_step(step.step, *inboxes_.front().front());
       return options_.decide ? options_.decide(step.step) : StageCallbacks::Decision{};
@@ -183,7 +184,7 @@ class Pipelines {
     if (options_.on_step_begin) callbacks.on_step_begin = [this, stage](int64_t step) { options_.on_step_begin(stage, step); };
     callbacks.on_evaluation = options_.on_evaluation;
     callbacks.on_checkpoint = [this, replica, stage](int64_t step) {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (options_.checkpoint) options_.checkpoint(static_cast<int>(replica), stage, step);
       return absl::OkStatus();
     };
@@ -209,9 +210,9 @@ class Pipelines {
     }
     FUSIONLLM_RETURN_IF_ERROR(executor->Run(options_.first_step, options_.steps).status());
     FUSIONLLM_RETURN_IF_ERROR(executor->PullToHost());
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     executor->store().ForEachParameter(
-        [&](const std::string& name, tensor::TensorView view) {
+        [&](const std::string& name, tensor::TensorView view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
           const auto bytes = view.bytes();
           result_.of_replica[replica][name].assign(bytes.begin(), bytes.end());
         },
@@ -229,9 +230,9 @@ class Pipelines {
   std::vector<std::vector<std::unique_ptr<LocalPort>>> ports_;  // likewise
   collective::LocalRendezvous rendezvous_;
   Bell bell_;
-  std::mutex mutex_;
-  PipelineResult result_;
-  absl::Status first_error_;
+  base::Mutex mutex_;
+  PipelineResult result_ ABSL_GUARDED_BY(mutex_);
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

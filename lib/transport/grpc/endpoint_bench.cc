@@ -3,8 +3,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
-#include <mutex>
 
+#include "lib/base/mutex.h"
 #include "lib/security/grpc/credentials.h"
 #include "lib/transport/emulated_endpoint.h"
 #include "lib/transport/grpc/grpc_endpoint.h"
@@ -17,20 +17,20 @@ class Counter {
  public:
   void Listen(Endpoint& endpoint) {
     endpoint.SetReceiver([this](absl::string_view, const MessageHeader&, Payload) {
-      std::lock_guard lock(mu_);
+      base::MutexLock lock(mu_);
       ++count_;
       changed_.notify_one();
     });
   }
   void WaitFor(size_t count) {
-    std::unique_lock lock(mu_);
-    changed_.wait(lock, [&] { return count_ >= count; });
+    base::UniqueLock lock(mu_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return count_ >= count; });
   }
 
  private:
-  std::mutex mu_;
+  base::Mutex mu_;
   std::condition_variable changed_;
-  size_t count_ = 0;
+  size_t count_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 struct Pair {

@@ -5,6 +5,7 @@
 #include <grpcpp/support/method_handler.h>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/transport/grpc/grpc_streams.h"
 #include "lib/transport/grpc/reconnecting_channel.h"
 
@@ -38,18 +39,18 @@ class GrpcEndpoint::AddressBook : public Dialer {
       : credentials_(std::move(credentials)), keepalive_(keepalive) {}
 
   void Set(absl::string_view peer, absl::string_view address) {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     Entry& entry = entries_[std::string(peer)];
     if (entry.address == address) return;
     entry = {std::string(address), nullptr};
   }
   absl::Status CanReach(absl::string_view peer) const override {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     if (entries_.count(std::string(peer)) > 0) return absl::OkStatus();
     return absl::NotFoundError(absl::StrCat("no address is known for peer ", std::string(peer)));
   }
   absl::StatusOr<std::unique_ptr<FrameStream>> Dial(absl::string_view peer) override {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     const auto found = entries_.find(std::string(peer));
     if (found == entries_.end()) return absl::NotFoundError(absl::StrCat("no address is known for peer ", std::string(peer)));
     Entry& entry = found->second;
@@ -69,8 +70,8 @@ class GrpcEndpoint::AddressBook : public Dialer {
   };
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const std::chrono::milliseconds keepalive_;
-  mutable std::mutex mu_;
-  std::map<std::string, Entry> entries_;
+  mutable base::Mutex mu_;
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
 };
 
 GrpcEndpoint::GrpcEndpoint(EndpointOptions options, std::shared_ptr<AddressBook> addresses)

@@ -3,7 +3,7 @@
 namespace fusionllm::transport {
 
 std::shared_ptr<grpc::Channel> ReconnectingChannel::ChannelForDial() {
-  const std::lock_guard lock(mu_);
+  const base::MutexLock lock(mu_);
   const auto now = std::chrono::steady_clock::now();
   // Only of a channel whose attempt has failed: one that still connects, over a slow link say, has all the time that gRPC gives it.
   const bool failed = channel_ != nullptr && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE;

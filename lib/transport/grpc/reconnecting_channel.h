@@ -13,8 +13,9 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
+
+#include "lib/base/mutex.h"
 
 namespace fusionllm::transport {
 
@@ -31,9 +32,9 @@ class ReconnectingChannel {
  private:
   const Make make_;
   const std::chrono::milliseconds every_;
-  std::mutex mu_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::chrono::steady_clock::time_point made_at_;
+  base::Mutex mu_;
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mu_);
+  std::chrono::steady_clock::time_point made_at_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace fusionllm::transport

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/transport/grpc/frame_bytes.h"
 #include "lib/transport/grpc/grpc_streams.h"
@@ -76,14 +77,14 @@ class Relay::Service : public grpc::Service {
   }
 
   std::vector<std::string> endpoints() const {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     std::vector<std::string> names;
     for (const auto& [name, listener] : listeners_) names.push_back(name);
     return names;
   }
 
   void Shutdown() {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     stopping_ = true;
     for (auto& [id, call] : calls_) {
       call->dial_context->TryCancel();
@@ -116,7 +117,7 @@ class Relay::Service : public grpc::Service {
   absl::Status Listen(grpc::ServerContext& context, grpc::ServerWriter<v1::Incoming>& writer) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, CallerName(context, options_.require_certificate));
     const auto me = std::make_shared<Listener>();
-    std::unique_lock lock(mu_);
+    base::UniqueLock lock(mu_);
     if (auto& listener = listeners_[name]; listener != nullptr) listener->replaced = true;
     listeners_[name] = me;
     me->incoming.emplace_back();  // an empty one says that the caller can be dialled now
@@ -145,7 +146,7 @@ class Relay::Service : public grpc::Service {
     call->to = to;
     call->dial_context = &context;
     call->dial = &stream;
-    std::unique_lock lock(mu_);
+    base::UniqueLock lock(mu_);
     const auto listener = listeners_.find(to);
     if (stopping_ || listener == listeners_.end())
       return absl::UnavailableError(absl::StrCat("no endpoint ", to, " is connected to the relay"));
@@ -179,7 +180,7 @@ class Relay::Service : public grpc::Service {
   absl::Status Answer(grpc::ServerContext& context, ServerStream& stream) {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string name, CallerName(context, options_.require_certificate));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string id, Metadata(context, kRelayCall));
-    std::unique_lock lock(mu_);
+    base::UniqueLock lock(mu_);
     const auto found = calls_.find(id);
     if (found == calls_.end() || found->second->to != name || found->second->answer != nullptr || found->second->dial_done || stopping_) {
       return absl::NotFoundError(absl::StrCat("no peer waits for ", name, " to answer"));
@@ -203,8 +204,8 @@ class Relay::Service : public grpc::Service {
     return absl::OkStatus();
   }
 
-  // Waits until both handlers have let go of both streams. mu_ is held.
-  void Release(const std::string& id, Call& call, std::unique_lock<std::mutex>& lock) {
+  // Waits until both handlers have let go of both streams.
+  void Release(const std::string& id, Call& call, std::unique_lock<std::mutex>& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     changed_.notify_all();
     const auto both_done = [&] { return call.dial_done && (call.answer_done || call.answer == nullptr); };
     if (!changed_.wait_for(lock, kFarewell, both_done)) {
@@ -216,12 +217,12 @@ class Relay::Service : public grpc::Service {
   }
 
   const RelayOptions options_;
-  mutable std::mutex mu_;
+  mutable base::Mutex mu_;
   std::condition_variable changed_;
-  std::map<std::string, std::shared_ptr<Listener>> listeners_;
-  std::map<std::string, std::shared_ptr<Call>> calls_;
-  uint64_t last_call_ = 0;
-  bool stopping_ = false;
+  std::map<std::string, std::shared_ptr<Listener>> listeners_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_call_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 Relay::Relay(RelayOptions options) : service_(std::make_unique<Service>(std::move(options))) {}

@@ -4,10 +4,10 @@
 
 #include <condition_variable>
 #include <list>
-#include <mutex>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/transport/grpc/grpc_streams.h"
 #include "lib/transport/grpc/reconnecting_channel.h"
 #include "lib/transport/grpc/relay_names.h"
@@ -54,8 +54,8 @@ class GrpcRelayEndpoint::Client : public Dialer {
     listener_ = std::thread([this] { RunListener(); });
   }
   absl::Status WaitUntilListed(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mu_);
-    changed_.wait_for(lock, timeout, [&] { return listed_ || !Retryable(last_error_); });
+    base::UniqueLock lock(mu_);
+    changed_.wait_for(lock, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return listed_ || !Retryable(last_error_); });
     if (listed_) return absl::OkStatus();
     if (!Retryable(last_error_)) return last_error_;
     return absl::UnavailableError(
@@ -64,7 +64,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
   // After the endpoint has ended all streams.
   void Stop() {
     {
-      std::lock_guard lock(mu_);
+      base::MutexLock lock(mu_);
       stopping_ = true;
       if (listen_context_ != nullptr) listen_context_->TryCancel();
       changed_.notify_all();
@@ -86,7 +86,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
       grpc::ClientContext context;
       context.AddMetadata(kRelayCaller, name_);
       {
-        std::lock_guard lock(mu_);
+        base::MutexLock lock(mu_);
         if (stopping_) return;
         listen_context_ = &context;
       }
@@ -99,17 +99,17 @@ class GrpcRelayEndpoint::Client : public Dialer {
           StartAnswer(incoming);
           continue;
         }
-        std::lock_guard lock(mu_);
+        base::MutexLock lock(mu_);
         listed_ = true;
         changed_.notify_all();
       }
       const absl::Status status = FromGrpc(reader->Finish());
-      std::unique_lock lock(mu_);
+      base::UniqueLock lock(mu_);
       listen_context_ = nullptr;
       last_error_ = status;
       changed_.notify_all();
       // A refusal may be lifted, so even that is tried again, slowly.
-      changed_.wait_for(lock, Retryable(status) ? backoff : kBackoffMax, [&] { return stopping_; });
+      changed_.wait_for(lock, Retryable(status) ? backoff : kBackoffMax, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; });
       if (stopping_) return;
       backoff = std::min(backoff * 2, kBackoffMax);
     }
@@ -119,7 +119,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
   void StartAnswer(const v1::Incoming& incoming) {
     answers_.remove_if([this](Answer& answer) {
       {
-        std::lock_guard lock(mu_);
+        base::MutexLock lock(mu_);
         if (!answer.done) return false;
       }
       answer.thread.join();
@@ -128,7 +128,7 @@ class GrpcRelayEndpoint::Client : public Dialer {
     Answer& answer = answers_.emplace_back();
     answer.thread = std::thread([this, call = incoming.call(), from = incoming.from(), &answer] {
       RunAnswer(call, from);
-      std::lock_guard lock(mu_);
+      base::MutexLock lock(mu_);
       answer.done = true;
     });
   }
@@ -149,12 +149,12 @@ class GrpcRelayEndpoint::Client : public Dialer {
   const std::string name_;
   ReconnectingChannel channel_;
   StreamEndpoint* endpoint_ = nullptr;
-  std::mutex mu_;
+  base::Mutex mu_;
   std::condition_variable changed_;
-  bool stopping_ = false;
-  bool listed_ = false;
-  absl::Status last_error_;
-  grpc::ClientContext* listen_context_ = nullptr;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool listed_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status last_error_ ABSL_GUARDED_BY(mu_);
+  grpc::ClientContext* listen_context_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::list<Answer> answers_;
   std::thread listener_;
 };

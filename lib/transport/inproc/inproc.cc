@@ -3,11 +3,11 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 
 namespace fusionllm::transport {
 namespace {
@@ -23,12 +23,12 @@ struct Pipe {
 
 // Both directions, shared by the two ends.
 struct Connection {
-  std::mutex mu;
+  base::Mutex mu;
   std::condition_variable changed;
-  Pipe to_server, to_client;
-  bool cancelled = false;
-  bool server_done = false;
-  absl::Status result;  // what the server ended the stream with
+  Pipe to_server ABSL_GUARDED_BY(mu), to_client ABSL_GUARDED_BY(mu);
+  bool cancelled ABSL_GUARDED_BY(mu) = false;
+  bool server_done ABSL_GUARDED_BY(mu) = false;
+  absl::Status result ABSL_GUARDED_BY(mu);  // what the server ended the stream with
 };
 
 class InprocStream : public FrameStream {
@@ -41,8 +41,8 @@ class InprocStream : public FrameStream {
   ~InprocStream() override { InprocStream::Cancel(); }
 
   bool Write(const Frame& frame) override {
-    std::unique_lock lock(connection_->mu);
-    connection_->changed.wait(lock, [&] { return Ended() || out_.bytes < kPipeBytesMax; });
+    base::UniqueLock lock(connection_->mu);
+    connection_->changed.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(connection_->mu) { return Ended() || out_.bytes < kPipeBytesMax; });
     if (Ended() || out_.closed) return false;
     out_.bytes += frame.wire_bytes();
     out_.frames.push_back(frame);
@@ -51,9 +51,10 @@ class InprocStream : public FrameStream {
   }
 
   bool Read(Frame* frame) override {
-    std::unique_lock lock(connection_->mu);
-    connection_->changed.wait(lock,
-                              [&] { return connection_->cancelled || !in_.frames.empty() || in_.closed || connection_->server_done; });
+    base::UniqueLock lock(connection_->mu);
+    connection_->changed.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(connection_->mu) {
+      return connection_->cancelled || !in_.frames.empty() || in_.closed || connection_->server_done;
+    });
     if (connection_->cancelled || in_.frames.empty()) return false;
     *frame = std::move(in_.frames.front());
     in_.frames.pop_front();
@@ -63,26 +64,27 @@ class InprocStream : public FrameStream {
   }
 
   void CloseWrites() override {
-    std::lock_guard lock(connection_->mu);
+    base::MutexLock lock(connection_->mu);
     out_.closed = true;
     connection_->changed.notify_all();
   }
 
   void Cancel() override {
-    std::lock_guard lock(connection_->mu);
+    base::MutexLock lock(connection_->mu);
     if (!connection_->server_done) connection_->cancelled = true;
     connection_->changed.notify_all();
   }
 
   absl::Status Finish() override {
-    std::unique_lock lock(connection_->mu);
+    base::UniqueLock lock(connection_->mu);
     if (!client_) return connection_->cancelled ? absl::CancelledError("stream cancelled") : absl::OkStatus();
-    connection_->changed.wait(lock, [&] { return connection_->cancelled || connection_->server_done; });
+    connection_->changed.wait(
+        lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(connection_->mu) { return connection_->cancelled || connection_->server_done; });
     return connection_->server_done ? connection_->result : absl::CancelledError("stream cancelled");
   }
 
  private:
-  bool Ended() const { return connection_->cancelled || connection_->server_done; }
+  bool Ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(connection_->mu) { return connection_->cancelled || connection_->server_done; }
 
   std::shared_ptr<Connection> connection_;
   Pipe& in_;
@@ -92,22 +94,22 @@ class InprocStream : public FrameStream {
 
 // The place of an endpoint in the network. It outlives the endpoint; `users` are threads in Accept().
 struct Port {
-  std::mutex mu;
+  base::Mutex mu;
   std::condition_variable changed;
-  StreamEndpoint* endpoint = nullptr;
-  int users = 0;
+  StreamEndpoint* endpoint ABSL_GUARDED_BY(mu) = nullptr;
+  int users ABSL_GUARDED_BY(mu) = 0;
 };
 
 absl::Status AcceptAt(Port& port, FrameStream& stream) {
   StreamEndpoint* endpoint;
   {
-    std::lock_guard lock(port.mu);
+    base::MutexLock lock(port.mu);
     endpoint = port.endpoint;
     if (endpoint == nullptr) return absl::UnavailableError("the endpoint has closed");
     ++port.users;
   }
   absl::Status status = endpoint->Accept(stream);
-  std::lock_guard lock(port.mu);
+  base::MutexLock lock(port.mu);
   --port.users;
   port.changed.notify_all();
   return status;
@@ -120,9 +122,9 @@ struct InprocNetwork::State {
     std::thread thread;
     std::shared_ptr<Connection> connection;
   };
-  std::mutex mu;
-  std::map<std::string, std::shared_ptr<Port>, std::less<>> ports;
-  std::vector<Server> servers;
+  base::Mutex mu;
+  std::map<std::string, std::shared_ptr<Port>, std::less<>> ports ABSL_GUARDED_BY(mu);
+  std::vector<Server> servers ABSL_GUARDED_BY(mu);
 
   ~State() {
     for (Server& server : servers) server.thread.join();
@@ -130,10 +132,10 @@ struct InprocNetwork::State {
 
   std::unique_ptr<FrameStream> Connect(std::shared_ptr<Port> port) {
     auto connection = std::make_shared<Connection>();
-    std::lock_guard lock(mu);
+    base::MutexLock lock(mu);
     std::erase_if(servers, [](Server& server) {
       {
-        std::lock_guard done(server.connection->mu);
+        base::MutexLock done(server.connection->mu);
         if (!server.connection->server_done) return false;
       }
       server.thread.join();
@@ -142,7 +144,7 @@ struct InprocNetwork::State {
     std::thread thread([connection, port] {
       InprocStream stream(connection, false);
       absl::Status status = AcceptAt(*port, stream);
-      std::lock_guard done(connection->mu);
+      base::MutexLock done(connection->mu);
       connection->result = std::move(status);
       connection->server_done = true;
       connection->changed.notify_all();
@@ -164,7 +166,7 @@ class InprocDialer : public Dialer {
   absl::StatusOr<std::unique_ptr<FrameStream>> Dial(absl::string_view peer) override {
     std::shared_ptr<Port> port;
     {
-      std::lock_guard lock(state_->mu);
+      base::MutexLock lock(state_->mu);
       const auto found = state_->ports.find(std::string(peer));
       if (found == state_->ports.end()) return absl::UnavailableError(absl::StrCat("no endpoint is called ", std::string(peer)));
       port = found->second;
@@ -181,16 +183,16 @@ class InprocEndpoint : public StreamEndpoint {
   InprocEndpoint(EndpointOptions options, std::shared_ptr<InprocNetwork::State> state)
       : StreamEndpoint(std::move(options), std::make_unique<InprocDialer>(state)), port_(std::make_shared<Port>()) {
     port_->endpoint = this;
-    std::lock_guard lock(state->mu);
+    base::MutexLock lock(state->mu);
     state->ports[std::string(name())] = port_;
   }
   ~InprocEndpoint() override { InprocEndpoint::Close(); }
 
   void Close() override {
     StreamEndpoint::Close();
-    std::unique_lock lock(port_->mu);
+    base::UniqueLock lock(port_->mu);
     port_->endpoint = nullptr;
-    port_->changed.wait(lock, [&] { return port_->users == 0; });
+    port_->changed.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(port_->mu) { return port_->users == 0; });
   }
 
  private:

@@ -5,10 +5,10 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <utility>
 
+#include "lib/base/mutex.h"
 #include "lib/transport/frame_stream.h"
 
 namespace fusionllm::transport::testing {
@@ -21,37 +21,37 @@ class FaultInjector {
 
   // Breaks every live stream, once. Returns how many there were.
   size_t CutAll() {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     for (Stream* stream : live_) stream->inner->Cancel();
     return live_.size();
   }
   // From now on nothing gets out, as if the process were dead or the cable cut.
   void Blackhole() {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     blackholed_ = true;
     for (Stream* stream : live_) stream->inner->Cancel();
   }
   // Flips one bit of the payload of the next DATA frame that has any.
   void CorruptNextData() {
-    std::lock_guard lock(mu_);
+    base::MutexLock lock(mu_);
     corrupt_next_ = true;
   }
 
  private:
   struct Stream : FrameStream {
     Stream(FaultInjector* owner, std::unique_ptr<FrameStream> inner) : owner(owner), inner(std::move(inner)) {
-      std::lock_guard lock(owner->mu_);
+      base::MutexLock lock(owner->mu_);
       owner->live_.insert(this);
       if (owner->blackholed_) this->inner->Cancel();
     }
     ~Stream() override {
-      std::lock_guard lock(owner->mu_);
+      base::MutexLock lock(owner->mu_);
       owner->live_.erase(this);
     }
     bool Write(const Frame& frame) override {
       bool corrupt = false;
       {
-        std::lock_guard lock(owner->mu_);
+        base::MutexLock lock(owner->mu_);
         if (owner->blackholed_) return false;
         if (frame.type == FrameType::kData && frame.payload_bytes() > 0) corrupt = std::exchange(owner->corrupt_next_, false);
       }
@@ -72,10 +72,10 @@ class FaultInjector {
     std::unique_ptr<FrameStream> inner;
   };
 
-  std::mutex mu_;
-  std::set<Stream*> live_;
-  bool blackholed_ = false;
-  bool corrupt_next_ = false;
+  base::Mutex mu_;
+  std::set<Stream*> live_ ABSL_GUARDED_BY(mu_);
+  bool blackholed_ ABSL_GUARDED_BY(mu_) = false;
+  bool corrupt_next_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace fusionllm::transport::testing

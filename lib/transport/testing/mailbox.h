@@ -5,11 +5,11 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/transport/endpoint.h"
 
 namespace fusionllm::transport::testing {
@@ -26,7 +26,7 @@ class Mailbox {
 
   void Listen(Endpoint& endpoint) {
     endpoint.SetReceiver([box = box_, on_message = on_message](absl::string_view from, const MessageHeader& header, Payload payload) {
-      std::lock_guard lock(box->mu);
+      base::MutexLock lock(box->mu);
       box->messages.push_back({std::string(from), header, std::move(payload)});
       if (on_message) on_message(box->messages.size());
       box->changed.notify_all();
@@ -34,7 +34,7 @@ class Mailbox {
   }
   void WatchFailures(Endpoint& endpoint) {
     endpoint.SetPeerFailure([box = box_](absl::string_view peer, const absl::Status& why) {
-      std::lock_guard lock(box->mu);
+      base::MutexLock lock(box->mu);
       box->failures.emplace_back(std::string(peer), why);
       box->changed.notify_all();
     });
@@ -42,19 +42,19 @@ class Mailbox {
 
   // False when the timeout runs out first.
   bool WaitForMessages(size_t count) {
-    std::unique_lock lock(box_->mu);
-    return box_->changed.wait_for(lock, kTimeout, [&] { return box_->messages.size() >= count; });
+    base::UniqueLock lock(box_->mu);
+    return box_->changed.wait_for(lock, kTimeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(box_->mu) { return box_->messages.size() >= count; });
   }
   bool WaitForFailures(size_t count) {
-    std::unique_lock lock(box_->mu);
-    return box_->changed.wait_for(lock, kTimeout, [&] { return box_->failures.size() >= count; });
+    base::UniqueLock lock(box_->mu);
+    return box_->changed.wait_for(lock, kTimeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(box_->mu) { return box_->failures.size() >= count; });
   }
   std::vector<Received> messages() const {
-    std::lock_guard lock(box_->mu);
+    base::MutexLock lock(box_->mu);
     return box_->messages;
   }
   std::vector<std::pair<std::string, absl::Status>> failures() const {
-    std::lock_guard lock(box_->mu);
+    base::MutexLock lock(box_->mu);
     return box_->failures;
   }
 
@@ -63,10 +63,10 @@ class Mailbox {
  private:
   // Shared with the callbacks: a test may drop its mailbox before its endpoint.
   struct Box {
-    std::mutex mu;
+    base::Mutex mu;
     std::condition_variable changed;
-    std::vector<Received> messages;
-    std::vector<std::pair<std::string, absl::Status>> failures;
+    std::vector<Received> messages ABSL_GUARDED_BY(mu);
+    std::vector<std::pair<std::string, absl::Status>> failures ABSL_GUARDED_BY(mu);
   };
   std::shared_ptr<Box> box_ = std::make_shared<Box>();
 };

@@ -13,6 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "operator/federation/cluster_registry.h"
 #include "operator/federation/connect_metrics.h"
@@ -37,7 +38,7 @@ class ClusterRegistryTest : public ::testing::Test {
     context.connect_metrics = &connect_metrics_;
     context.pulse = pulse;
     context.reconcile = [this](const kube::WorkKey& key, std::stop_token) {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       looked_at_.insert(key.ToString());
       return kube::ReconcileResult::Done();
     };
@@ -49,7 +50,7 @@ class ClusterRegistryTest : public ::testing::Test {
                         .connect = [this](const std::string& kubeconfig,
                                           const kubeapi::FusionClusterSpec& spec) -> absl::StatusOr<std::unique_ptr<kube::ApiClient>> {
                           {
-                            const std::lock_guard lock(mutex_);
+                            const base::MutexLock lock(mutex_);
                             limits_.push_back(spec.max_concurrent_requests);
                           }
                           // One of JSON is known by its context, whatever its token.
@@ -61,7 +62,7 @@ class ClusterRegistryTest : public ::testing::Test {
                         .connect_timeout = connect_timeout,
                         .loss_timeout = loss_timeout,
                         .conflict = [this](const std::string& cluster) -> std::string {
-                          const std::lock_guard lock(mutex_);
+                          const base::MutexLock lock(mutex_);
                           return conflicts_.contains(cluster) ? conflicts_.at(cluster) : "";
                         },
                         .changed_for_all = [this] { ++loss_changes_; },
@@ -71,7 +72,7 @@ class ClusterRegistryTest : public ::testing::Test {
                         .may_tell = [this] { return may_tell_.load(); },
                         .record =
                             [this](const kube::ObjectMeta& cluster, const lifecycle::Note& note) {
-                              const std::lock_guard lock(mutex_);
+                              const base::MutexLock lock(mutex_);
                               EXPECT_FALSE(cluster.uid.empty());
                               events_.push_back(absl::StrCat(cluster.name, note.warning ? " ! " : " ", note.reason, ": ", note.message));
                             }},
@@ -132,11 +133,11 @@ class ClusterRegistryTest : public ::testing::Test {
   FakeApiServer hub_server_{clock_}, paris_{clock_}, tokyo_{clock_}, lima_{clock_};
   std::map<std::string, FakeApiServer*> servers_ = {{"to paris", &paris_}, {"to tokyo", &tokyo_}, {"to lima", &lima_}};
   std::unique_ptr<kube::ApiClient> hub_;
-  std::mutex mutex_;
-  std::set<std::string> looked_at_;
-  std::vector<std::string> events_;
-  std::vector<int64_t> limits_;  // of the connections made
-  std::map<std::string, std::string> conflicts_;
+  base::Mutex mutex_;
+  std::set<std::string> looked_at_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> limits_ ABSL_GUARDED_BY(mutex_);  // of the connections made
+  std::map<std::string, std::string> conflicts_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int> loss_changes_ = 0, statuses_written_ = 0, paris_left_ = 0, others_left_ = 0;
   std::atomic<bool> may_list_ = true, may_tell_ = true;
   metrics::Registry metrics_{"test", "1"};

@@ -7,12 +7,12 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/security/credential_files.h"
 #include "lib/security/join_token.h"
@@ -109,26 +109,26 @@ class ExecutorSessionsTest : public ::testing::Test {
 
   std::string Tls() const { return folder_ / "tls"; }
   void Note(std::string what) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     notes_.push_back(std::move(what));
     news_.notify_all();
   }
   // What happens first while on_left is called.
   void SetLeaving(std::function<void()> leaving) {
-    const std::lock_guard lock(leaving_mutex_);
+    const base::MutexLock lock(leaving_mutex_);
     leaving_ = std::move(leaving);
   }
   void Leaving() {
-    const std::lock_guard lock(leaving_mutex_);
+    const base::MutexLock lock(leaving_mutex_);
     if (leaving_) leaving_();
   }
   std::vector<std::string> Notes() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return notes_;
   }
   void AwaitNotes(size_t count) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(news_.wait_for(lock, kSessionTestTimeout, [&] { return notes_.size() >= count; }));
+    base::UniqueLock lock(mutex_);
+    EXPECT_TRUE(news_.wait_for(lock, kSessionTestTimeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return notes_.size() >= count; }));
   }
 
   // Of a process that the authority knows as `name` and that trusts this job's authority.
@@ -163,11 +163,11 @@ class ExecutorSessionsTest : public ::testing::Test {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable news_;
-  std::vector<std::string> notes_;
-  std::mutex leaving_mutex_;
-  std::function<void()> leaving_;
+  std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
+  base::Mutex leaving_mutex_;
+  std::function<void()> leaving_ ABSL_GUARDED_BY(leaving_mutex_);
 };
 
 }  // namespace fusionllm::services

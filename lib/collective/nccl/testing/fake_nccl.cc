@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "lib/base/mutex.h"
 #include "lib/tensor/bf16.h"
 
 namespace {
@@ -33,9 +34,9 @@ struct World {
   std::vector<std::vector<Group>> called;  // by rank, in the order of calls
 };
 
-std::mutex mutex;  // of all below
-std::map<std::string, std::shared_ptr<World>> worlds;
-int ids = 0;
+fusionllm::base::Mutex mutex;
+std::map<std::string, std::shared_ptr<World>> worlds ABSL_GUARDED_BY(mutex);
+int ids ABSL_GUARDED_BY(mutex) = 0;
 
 size_t SizeOf(ncclDataType_t type) {
   switch (type) {
@@ -71,7 +72,7 @@ void Add(Bytes& sum, const Bytes& term, ncclDataType_t type) {
 }
 
 void Record(const std::string& call) {
-  const std::lock_guard lock(controls.mutex);
+  const fusionllm::base::MutexLock lock(controls.mutex);
   controls.calls.push_back(call);
 }
 
@@ -136,7 +137,7 @@ ncclResult_t Call(const char* name, Operation::Kind kind, const void* from, void
   Record(text);
   if (const int result = controls.call_result; result != 0) return static_cast<ncclResult_t>(result);
   if (depth == 0) return ncclInvalidUsage;
-  const std::lock_guard lock(mutex);
+  const fusionllm::base::MutexLock lock(mutex);
   Operation operation{
       .text = text, .kind = kind, .type = type, .root = root, .brought = Bytes(brought * SizeOf(type)), .to = to, .stream = stream};
   controls.copy(operation.brought.data(), from, operation.brought.size(), stream);
@@ -156,7 +157,7 @@ ncclResult_t ncclGetVersion(int* version) {
   return ncclSuccess;
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  const std::lock_guard lock(mutex);
+  const fusionllm::base::MutexLock lock(mutex);
   std::memset(id->internal, 0x7F, sizeof(id->internal));
   ++ids;
   std::memcpy(id->internal, &ids, sizeof(ids));
@@ -165,7 +166,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (const int result = controls.init_result; result != 0) return static_cast<ncclResult_t>(result);
   if (config->blocking != 0 || config->magic != 0xcafebeef || config->size < sizeof(size_t) * 5) return ncclInvalidArgument;
-  const std::lock_guard lock(mutex);
+  const fusionllm::base::MutexLock lock(mutex);
   std::shared_ptr<World>& world = worlds[std::string(id.internal, sizeof(id.internal))];
   if (world == nullptr) world = std::make_shared<World>(ranks);
   ++world->joined;
@@ -174,7 +175,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-  const std::lock_guard lock(mutex);
+  const fusionllm::base::MutexLock lock(mutex);
   *error = static_cast<ncclResult_t>(controls.async_result.load());
   if (*error != ncclSuccess) return ncclSuccess;
   *error = ncclInProgress;
@@ -192,14 +193,14 @@ ncclResult_t ncclCommFinalize(ncclComm_t) {
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Record("Destroy");
-  const std::lock_guard lock(mutex);
+  const fusionllm::base::MutexLock lock(mutex);
   --controls.alive;
   delete comm;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   Record("Abort");
-  const std::lock_guard lock(mutex);
+  const fusionllm::base::MutexLock lock(mutex);
   --controls.alive;
   ++controls.aborted;
   delete comm;
@@ -216,7 +217,7 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   Record("GroupEnd");
   if (--depth > 0 || pending_of == nullptr) return ncclSuccess;
-  const std::lock_guard lock(mutex);
+  const fusionllm::base::MutexLock lock(mutex);
   pending_of->world->called[static_cast<size_t>(pending_of->rank)].push_back(std::exchange(pending, {}));
   pending_of = nullptr;
   return ncclInProgress;

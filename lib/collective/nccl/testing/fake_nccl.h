@@ -6,9 +6,10 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <string>
 #include <vector>
+
+#include "lib/base/mutex.h"
 
 namespace fusionllm::collective::testing {
 
@@ -22,13 +23,13 @@ struct FakeNcclControls {
   std::atomic<int> alive = 0;         // communicators that were made and neither destroyed nor aborted
   std::atomic<int> aborted = 0;
 
-  std::mutex mutex;
-  std::vector<std::string> calls;  // "AllReduce float32[5]", "GroupEnd", ...: of all members
+  base::Mutex mutex;
+  std::vector<std::string> calls ABSL_GUARDED_BY(mutex);  // "AllReduce float32[5]", "GroupEnd", ...: of all members
 
   void Reset() {
     version = 22703;
     init_result = call_result = async_result = aborted = 0;
-    const std::lock_guard lock(mutex);
+    const base::MutexLock lock(mutex);
     calls.clear();
   }
 };

@@ -3,6 +3,8 @@
 
 #include <mutex>
 
+#include "lib/base/mutex.h"
+
 namespace fusionllm::kernels::cuda::emulated {
 
 // One at a time in a process; the second waits. Not for one thread to nest. For what looks at streams alone: opening the memory
@@ -12,7 +14,7 @@ class DeviceLock {
   DeviceLock();
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<base::Mutex> lock_;
 };
 
 // A DeviceLock that opens the memory.

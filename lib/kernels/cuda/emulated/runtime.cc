@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "lib/base/mutex.h"
 #include "lib/kernels/cuda/emulated/card.h"
 #include "lib/kernels/cuda/emulated/cuda_runtime.h"
 #include "lib/kernels/cuda/emulated/device_memory.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr size_t kCardBytes = size_t{2} << 30;
 constexpr size_t kSpacing = 4096;
 
-std::mutex one_at_a_time;
+base::Mutex one_at_a_time;  // held by whom the card serves
 std::atomic<int> major_capability = 9;
 
 // First fit among the gaps of one stretch of addresses.
@@ -72,6 +73,7 @@ OpenDevice::~OpenDevice() { TheCard().Protect(PROT_NONE); }
 
 }  // namespace fusionllm::kernels::cuda::emulated
 
+namespace base = fusionllm::base;
 namespace e = fusionllm::kernels::cuda::emulated;
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -129,7 +131,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** data, size_t bytes) {
-  const std::lock_guard lock(e::one_at_a_time);
+  const base::MutexLock lock(e::one_at_a_time);
   std::byte* taken = e::TheCard().Take(bytes);
   *data = taken;
   if (taken == nullptr) return cudaErrorMemoryAllocation;
@@ -140,7 +142,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 }
 cudaError_t cudaFree(void* data) {
   e::FinishAllStreams();
-  const std::lock_guard lock(e::one_at_a_time);
+  const base::MutexLock lock(e::one_at_a_time);
   return data == nullptr || e::TheCard().Give(static_cast<std::byte*>(data)) ? cudaSuccess : cudaErrorInvalidValue;
 }
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
@@ -153,7 +155,7 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  const std::lock_guard lock(e::one_at_a_time);
+  const base::MutexLock lock(e::one_at_a_time);
   *total = e::kCardBytes;
   *free = e::kCardBytes - e::TheCard().used();
   return cudaSuccess;

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/kernels/cuda/emulated/cuda_runtime.h"
 #include "lib/kernels/cuda/emulated/device_memory.h"
 
+namespace base = fusionllm::base;
 namespace e = fusionllm::kernels::cuda::emulated;
 using Work = std::function<void()>;
 
@@ -36,8 +38,8 @@ struct CUevent_st {
 
 namespace {
 
-std::mutex streams_mutex;  // of `streams` alone; taken before the device's where both are
-std::set<CUstream_st*> streams;
+base::Mutex streams_mutex;  // of `streams` alone; taken before the device's where both are
+std::set<CUstream_st*> streams ABSL_GUARDED_BY(streams_mutex);
 
 // Until `position` pieces of the stream's work are done; where it waits for another stream, so far as that must be. With the device open.
 void Advance(CUstream_st& stream, uint64_t position) {
@@ -85,7 +87,7 @@ cudaError_t RunOnDevice(cudaStream_t stream, std::function<void()> work) {
 }
 
 void FinishAllStreams() {
-  const std::lock_guard lock(streams_mutex);
+  const base::MutexLock lock(streams_mutex);
   {
     const DeviceLock device;
     if (std::ranges::all_of(streams, [](const CUstream_st* stream) { return stream->queue.empty(); })) return;
@@ -118,14 +120,14 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
-  const std::lock_guard lock(streams_mutex);
+  const base::MutexLock lock(streams_mutex);
   streams.insert(*stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   e::FinishAllStreams();  // who waits for one of its events may wait
   {
-    const std::lock_guard lock(streams_mutex);
+    const base::MutexLock lock(streams_mutex);
     streams.erase(stream);
   }
   delete stream;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/mutex.h"
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/watch/reflector.h"
@@ -25,18 +26,18 @@ inline absl::Status Error(int code, const std::string& reason) { return ToStatus
 class RecordingClock : public FakeClock {
  public:
   void WaitUntil(std::unique_lock<std::mutex>&, std::condition_variable&, absl::Duration deadline) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     waits_.push_back(deadline - Monotonic());
     Advance(waits_.back());
   }
   std::vector<absl::Duration> waits() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return waits_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<absl::Duration> waits_;
+  mutable base::Mutex mutex_;
+  std::vector<absl::Duration> waits_ ABSL_GUARDED_BY(mutex_);
 };
 
 class RecordingSink : public ReflectorSink {
@@ -59,17 +60,17 @@ class RecordingSink : public ReflectorSink {
   // As delivered last.
   bool watching() const { return watching_; }
   std::vector<std::string> lines() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return lines_;
   }
 
  private:
   void Add(std::string line) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     lines_.push_back(std::move(line));
   }
-  std::mutex mutex_;
-  std::vector<std::string> lines_;
+  base::Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> watching_ = false;
 };
 

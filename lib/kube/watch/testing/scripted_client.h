@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "lib/kube/testing/fake_clock.h"
 #include "lib/kube/testing/unimplemented_client.h"
 
@@ -21,7 +22,7 @@ class ScriptedClient : public UnimplementedClient {
   using WatchAnswer = std::function<absl::Status(const WatchOptions& options, WatchSink& sink, const std::stop_token& stop)>;
 
   void OnList(ListAnswer answer) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     list_answers_.push_back(std::move(answer));
     changed_.notify_all();
   }
@@ -32,7 +33,7 @@ class ScriptedClient : public UnimplementedClient {
     OnList([status = std::move(status)](const ListOptions&) -> absl::StatusOr<std::string> { return status; });
   }
   void OnWatch(WatchAnswer answer) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     watch_answers_.push_back(std::move(answer));
     changed_.notify_all();
   }
@@ -59,34 +60,34 @@ class ScriptedClient : public UnimplementedClient {
       absl::Status status = sink.OnOpen();
       if (status.ok()) status = sink.OnData(lines);
       if (!status.ok()) return status;
-      std::unique_lock lock(mutex_);
+      base::UniqueLock lock(mutex_);
       return Silence(lock, stop);
     });
   }
 
   // As if nothing had been asked so far.
   void Forget() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     lists_.clear();
     watches_.clear();
   }
 
   // Blocks until `count` lists or watches were asked for, and gives them all.
   std::vector<ListOptions> Lists(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return lists_.size() >= count; });
+    base::UniqueLock lock(mutex_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lists_.size() >= count; });
     return lists_;
   }
   std::vector<WatchOptions> Watches(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return watches_.size() >= count; });
+    base::UniqueLock lock(mutex_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return watches_.size() >= count; });
     return watches_;
   }
 
   absl::StatusOr<std::string> List(const Resource&, absl::string_view, const ListOptions& options, const CallOptions& call) override {
     ListAnswer answer;
     {
-      std::unique_lock lock(mutex_);
+      base::UniqueLock lock(mutex_);
       lists_.push_back(options);
       changed_.notify_all();
       if (list_answers_.empty()) {
@@ -101,7 +102,7 @@ class ScriptedClient : public UnimplementedClient {
   absl::Status Watch(const Resource&, absl::string_view, const WatchOptions& options, WatchSink& sink, std::stop_token stop) override {
     WatchAnswer answer;
     {
-      std::unique_lock lock(mutex_);
+      base::UniqueLock lock(mutex_);
       watches_.push_back(options);
       changed_.notify_all();
       if (watch_answers_.empty()) {
@@ -123,12 +124,12 @@ class ScriptedClient : public UnimplementedClient {
     return stop.stop_requested() ? absl::CancelledError("stopped") : absl::OkStatus();
   }
 
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<ListAnswer> list_answers_;
-  std::deque<WatchAnswer> watch_answers_;
-  std::vector<ListOptions> lists_;
-  std::vector<WatchOptions> watches_;
+  std::deque<ListAnswer> list_answers_ ABSL_GUARDED_BY(mutex_);
+  std::deque<WatchAnswer> watch_answers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ListOptions> lists_ ABSL_GUARDED_BY(mutex_);
+  std::vector<WatchOptions> watches_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fusionllm::kube::testing
