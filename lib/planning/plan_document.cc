@@ -14,6 +14,7 @@
 #include "lib/planning/confidence.h"
 #include "lib/planning/plan_figures.h"
 #include "lib/scheduler/text_format.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -23,8 +24,8 @@ using scheduler::Plan;
 static_assert(wire::kMaxPlanStages >= scheduler::kMaxDevices, "a plan may have a stage on each device");
 
 // The scheduler speaks of one message; a document of a step. Latency is met once, since messages follow one another.
-void AddDirection(wire::PlanLink link, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds, double latency_s,
-                  wire::PlanDocument& document) {
+void AddDirection(plan::Link link, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds, double latency_s,
+                  plan::Plan& document) {
   link.dense_bytes = messages * dense_bytes;
   link.bytes = messages * wire_bytes;
   link.ratio = wire_bytes > 0 ? static_cast<double>(dense_bytes) / static_cast<double>(wire_bytes) : 1;
@@ -38,7 +39,7 @@ std::vector<std::string> KindNames(const std::vector<opdag::ActivationKind>& kin
   return names;
 }
 
-void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocument& document) {
+void AddLink(const Plan& plan, const scheduler::PlanLink& link, plan::Plan& document) {
   AddDirection({.src = link.src_device,
                 .dst = link.dst_device,
                 .src_stage = link.src_stage,
@@ -60,7 +61,7 @@ void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocume
 }
 
 // Onto the link that joins the two stages, or one of its own where nothing else does.
-void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::PlanDocument& document) {
+void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, plan::Plan& document) {
   document.tied.push_back({.parameter = exchange.parameter,
                            .stages = exchange.stages,
                            .bytes = exchange.bytes,
@@ -69,7 +70,7 @@ void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::Pl
                            .loss_cost = exchange.loss_cost,
                            .reason = exchange.codec_reason});
   for (const scheduler::TiedExchange::Message& message : exchange.messages) {
-    auto link = std::find_if(document.links.begin(), document.links.end(), [&](const wire::PlanLink& candidate) {
+    auto link = std::find_if(document.links.begin(), document.links.end(), [&](const plan::Link& candidate) {
       return candidate.src_stage == message.src_stage && candidate.dst_stage == message.dst_stage;
     });
     if (link == document.links.end()) {
@@ -133,25 +134,25 @@ std::string ArithmeticSentence(const Plan& plan, const PlanContext& context) {
 
 }  // namespace
 
-std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds) {
-  std::vector<wire::PlanBound> out;
+std::vector<plan::LowerBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds) {
+  std::vector<plan::LowerBound> out;
   for (const scheduler::LowerBound& bound : bounds) out.push_back({bound.name, bound.seconds, bound.holds, bound.why});
   return out;
 }
 
-wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, double cpu_seconds) {
-  wire::PlanDocument document{.strategy = plan.strategy,
-                              .predicted_step_seconds = plan.predicted_step_s,
-                              .lower_bound_seconds = plan.lower_bound_s,
-                              .gap = plan.gap,
-                              .micro_batches = plan.micro_batches,
-                              .micro_batch_size = context.workload.micro_batch_size,
-                              .in_flight = 1,
-                              .schedule = std::string(plan.schedule.name()),
-                              .recompute = context.recompute == runtime::Recompute::kFull ? "full" : "none",
-                              .graph_hash = absl::StrFormat("%016x", context.workload.graph_hash),
-                              .left_out = plan.left_out,
-                              .search_cpu_seconds = cpu_seconds};
+plan::Plan PlanDocumentOf(const Plan& plan, const PlanContext& context, double cpu_seconds) {
+  plan::Plan document{.strategy = plan.strategy,
+                      .predicted_step_seconds = plan.predicted_step_s,
+                      .lower_bound_seconds = plan.lower_bound_s,
+                      .gap = plan.gap,
+                      .micro_batches = plan.micro_batches,
+                      .micro_batch_size = context.workload.micro_batch_size,
+                      .in_flight = 1,
+                      .schedule = std::string(plan.schedule.name()),
+                      .recompute = context.recompute == runtime::Recompute::kFull ? "full" : "none",
+                      .graph_hash = absl::StrFormat("%016x", context.workload.graph_hash),
+                      .left_out = plan.left_out,
+                      .search_cpu_seconds = cpu_seconds};
   document.lower_bounds = BoundsOf(plan.lower_bounds);
   const double passes = plan.micro_batches;
   for (const scheduler::PlanStage& stage : plan.stages) {
@@ -188,14 +189,14 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
   return document;
 }
 
-wire::PlanErrorDocument PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds) {
+plan::PlanError PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds) {
   return {.reason = refusal.reason,
           .message = refusal.message,
           .shortfall = {.what = refusal.shortfall.what, .needed = refusal.shortfall.needed, .available = refusal.shortfall.available},
           .search_cpu_seconds = cpu_seconds};
 }
 
-wire::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
+plan::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
   if (const auto* refusal = std::get_if<scheduler::PlanError>(&outcome)) return PlanErrorDocumentOf(*refusal, cpu_seconds);
   return PlanDocumentOf(std::get<Plan>(outcome), context, cpu_seconds);
 }

@@ -1,10 +1,10 @@
 // What a planner says, as the document that travels. Pure functions; thread-safe.
 #pragma once
 
+#include "lib/plan/plan.h"
 #include "lib/planning/request.h"
 #include "lib/runtime/stage_program.h"
 #include "lib/scheduler/plan.h"
-#include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::planning {
@@ -17,10 +17,10 @@ struct PlanContext {
   bool explain = false;  // keep the planner's sentences
 };
 
-std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds);
+std::vector<plan::LowerBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds);
 // cpu_seconds: of the search.
-wire::PlanDocument PlanDocumentOf(const scheduler::Plan& plan, const PlanContext& context, double cpu_seconds);
-wire::PlanErrorDocument PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds);
-wire::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds);
+plan::Plan PlanDocumentOf(const scheduler::Plan& plan, const PlanContext& context, double cpu_seconds);
+plan::PlanError PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds);
+plan::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds);
 
 }  // namespace fusionllm::planning

@@ -32,7 +32,7 @@ std::string FirstNames(const std::vector<std::string>& names) {
   return absl::StrJoin(first, ", ");
 }
 
-void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<wire::PlanWarning>& warnings) {
+void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<plan::Warning>& warnings) {
   const scheduler::PlanRequest& request = context.request.request;
   const std::string asked = request.stages > 0 ? absl::StrFormat("; spec.strategy.stages: %d asks for so many stages", request.stages) : "";
   double busiest = 0;
@@ -63,7 +63,7 @@ void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::Simu
 }
 
 // Of the links that a plan uses, those that are far slower than the way back.
-void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire::PlanWarning>& warnings) {
+void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<plan::Warning>& warnings) {
   const scheduler::DirectedLinks links(context.request.request);
   const auto check = [&](int from_stage, int to_stage) {
     const scheduler::PlanStage &from = plan.stages[from_stage], &to = plan.stages[to_stage];
@@ -81,7 +81,7 @@ void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire:
 }
 
 // Where the job names a codec for all links that what a loss reads does not take (compression::AllowedCodec).
-void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<wire::PlanWarning>& warnings) {
+void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<plan::Warning>& warnings) {
   const std::optional<compression::CodecKind> named = PolicyOf(spec).codec;
   if (spec.compression.policy != job::CompressionPolicy::kUniform || !named.has_value()) return;
   const compression::CodecKind taken = compression::AllowedCodec({.kind = *named}, opdag::ActivationKind::kLossInput).kind;
@@ -101,7 +101,7 @@ void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<wire::Pla
 }
 
 // GPUs that are known by their figures, whose matrix units fp32 does not use.
-void WarnOfPrecision(const Plan& plan, const PlanContext& context, std::vector<wire::PlanWarning>& warnings) {
+void WarnOfPrecision(const Plan& plan, const PlanContext& context, std::vector<plan::Warning>& warnings) {
   constexpr double kMuchFaster = 2;
   if (context.workload.job.spec.training.precision != job::Precision::kFp32) return;
   std::set<std::string> warned;
@@ -119,7 +119,7 @@ void WarnOfPrecision(const Plan& plan, const PlanContext& context, std::vector<w
 
 }  // namespace
 
-void AddWarnings(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<wire::PlanWarning>& warnings) {
+void AddWarnings(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<plan::Warning>& warnings) {
   WarnOfPrecision(plan, context, warnings);
   if (plan.stages.size() < 2 || plan.stages.size() > kMaxStagesWarned) return;
   WarnOfStages(plan, context, step, warnings);

@@ -55,7 +55,7 @@ class Planner {
   }
 
   // Of what PlanWith returned, whichever call it was.
-  wire::PlanResult Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
+  plan::PlanResult Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
     return PlanResultOf(outcome, {workload_, request_, recompute, options_.explain}, cpu_seconds);
   }
 
@@ -152,10 +152,10 @@ absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& wor
   const auto plan = any_size ? PlanAnyMicroBatchSize : PlanGivenMicroBatchSize;
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, plan(workload, profiles, options));
   const workload::Workload& sized = planned.workload != nullptr ? *planned.workload : workload;
-  if (auto* const document = std::get_if<wire::PlanDocument>(&planned.answer); document != nullptr && options.alternatives) {
+  if (auto* const document = std::get_if<plan::Plan>(&planned.answer); document != nullptr && options.alternatives) {
     AddAlternatives(sized, planned.workload != nullptr ? planned.profiles : profiles, options, *document);
   }
-  auto* const refusal = std::get_if<wire::PlanErrorDocument>(&planned.answer);
+  auto* const refusal = std::get_if<plan::PlanError>(&planned.answer);
   if (refusal == nullptr || refusal->shortfall.what != "memory_bytes") return planned;
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string advice, MemoryHint(workload, profiles, options));
   refusal->message += advice;
@@ -169,7 +169,7 @@ absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload
     const PlanError refusal{
         .reason = scheduler::plan_errors::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
     return PlannedWorkload{
-        .answer = wire::PlanErrorDocument{.reason = refusal.reason, .message = refusal.message, .shortfall = {"executors", 1, 0}},
+        .answer = plan::PlanError{.reason = refusal.reason, .message = refusal.message, .shortfall = {"executors", 1, 0}},
         .outcome = refusal};
   }
   if (workload.job.spec.strategy.replicas != 1) return PlanReplicatedWorkload(workload, profiles, options);
@@ -192,7 +192,7 @@ absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload
   return planned;
 }
 
-absl::StatusOr<wire::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
+absl::StatusOr<plan::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, PlanWorkloadInFull(workload, profiles, options));
   return std::move(planned.answer);
 }

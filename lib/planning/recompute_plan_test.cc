@@ -56,11 +56,11 @@ TEST(RecomputePlan, Gpt2XlFitsTwo4090WhereItDoesNotWithout) {
     EXPECT_TRUE(planned.ok()) << planned.status();
     return *planned;
   };
-  const wire::PlanResult none = answer("none"), full = answer("full");
-  ASSERT_TRUE(std::holds_alternative<wire::PlanErrorDocument>(none));
-  EXPECT_THAT(std::get<wire::PlanErrorDocument>(none).message, HasSubstr("with spec.training.recompute=full"));
-  ASSERT_TRUE(std::holds_alternative<wire::PlanDocument>(full)) << std::get<wire::PlanErrorDocument>(full).message;
-  EXPECT_EQ(std::get<wire::PlanDocument>(full).recompute, "full");
+  const plan::PlanResult none = answer("none"), full = answer("full");
+  ASSERT_TRUE(std::holds_alternative<plan::PlanError>(none));
+  EXPECT_THAT(std::get<plan::PlanError>(none).message, HasSubstr("with spec.training.recompute=full"));
+  ASSERT_TRUE(std::holds_alternative<plan::Plan>(full)) << std::get<plan::PlanError>(full).message;
+  EXPECT_EQ(std::get<plan::Plan>(full).recompute, "full");
 }
 
 // The model is linear in ops, the arenas are not; recomputation makes it no worse.

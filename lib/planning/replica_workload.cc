@@ -134,26 +134,25 @@ bool PipelineMemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profil
   return false;
 }
 
-double BusySeconds(const wire::PlanStage& stage) { return stage.compute_seconds + stage.codec_seconds + stage.update_seconds; }
-
 // Stage s of all pipelines as one.
-wire::PlanStage MergeStages(const std::vector<wire::PlanDocument>& pipelines, size_t s, double step_seconds) {
-  const auto busiest = std::max_element(pipelines.begin(), pipelines.end(),
-                                        [&](const auto& a, const auto& b) { return BusySeconds(a.stages[s]) < BusySeconds(b.stages[s]); });
-  wire::PlanStage merged = busiest->stages[s];
+plan::Stage MergeStages(const std::vector<plan::Plan>& pipelines, size_t s, double step_seconds) {
+  const auto busiest = std::max_element(pipelines.begin(), pipelines.end(), [&](const auto& a, const auto& b) {
+    return a.stages[s].BusySeconds() < b.stages[s].BusySeconds();
+  });
+  plan::Stage merged = busiest->stages[s];
   merged.devices.clear();
-  for (const wire::PlanDocument& pipeline : pipelines) {
+  for (const plan::Plan& pipeline : pipelines) {
     merged.devices.push_back(pipeline.stages[s].devices[0]);
     merged.memory_bytes = std::max(merged.memory_bytes, pipeline.stages[s].memory_bytes);
     merged.device_memory_bytes = std::min(merged.device_memory_bytes, pipeline.stages[s].device_memory_bytes);
     merged.in_flight = std::max(merged.in_flight, pipeline.stages[s].in_flight);
     if (pipelines.size() > 1) merged.by_replica.push_back(pipeline.ReplicaOf(static_cast<int>(s), 0));
   }
-  merged.busy_ratio = step_seconds > 0 ? BusySeconds(merged) / step_seconds : 0;
+  merged.busy_ratio = step_seconds > 0 ? merged.BusySeconds() / step_seconds : 0;
   return merged;
 }
 
-void AddChain(const ReplicaPlan& plan, size_t s, wire::PlanStage& stage) {
+void AddChain(const ReplicaPlan& plan, size_t s, plan::Stage& stage) {
   stage.sync_bytes = plan.chains[s].gradient_bytes;
   // Of few gradients, too: what else is added up or handed on need not go in smaller ones.
   stage.chunk_bytes = std::max(scheduler::replicas::kMinChunkBytes, scheduler::replicas::ChunkBytes(stage.sync_bytes));
@@ -166,8 +165,8 @@ void AddChain(const ReplicaPlan& plan, size_t s, wire::PlanStage& stage) {
 
 }  // namespace
 
-wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context, double cpu_seconds) {
-  std::vector<wire::PlanDocument> pipelines;
+plan::Plan ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context, double cpu_seconds) {
+  std::vector<plan::Plan> pipelines;
   std::map<std::string, std::string> arithmetic;  // by specification
   size_t slowest = 0;
   for (size_t d = 0; d < plan.pipelines.size(); ++d) {
@@ -178,7 +177,7 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
     if (plan.pipelines[d].predicted_step_s > plan.pipelines[slowest].predicted_step_s) slowest = d;
   }
   // How certain the prediction is, the slowest pipeline says: it decides.
-  wire::PlanDocument document = pipelines[slowest];
+  plan::Plan document = pipelines[slowest];
   document.specifications.clear();
   document.arithmetic.clear();
   for (const auto& [specification, of_products] : arithmetic) {
@@ -196,7 +195,7 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
   document.stages.clear();
   document.links.clear();
   document.micro_batches = 0;
-  for (const wire::PlanDocument& pipeline : pipelines) {
+  for (const plan::Plan& pipeline : pipelines) {
     document.micro_batches += pipeline.micro_batches;
     document.in_flight = std::max(document.in_flight, pipeline.in_flight);
     if (pipelines.size() > 1) document.micro_batches_by_replica.push_back(pipeline.micro_batches);
@@ -224,8 +223,8 @@ absl::StatusOr<std::optional<PlannedWorkload>> FasterWithOnePipeline(const workl
   workload::Workload single = workload;
   single.job.spec.strategy.replicas = 1;
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload one, PlanGivenMicroBatchSize(single, profiles, options));
-  auto* const document = std::get_if<wire::PlanDocument>(&one.answer);
-  const auto* const other = std::get_if<wire::PlanDocument>(&planned.answer);
+  auto* const document = std::get_if<plan::Plan>(&one.answer);
+  const auto* const other = std::get_if<plan::Plan>(&planned.answer);
   if (document == nullptr) return std::nullopt;
   if (other == nullptr) return one;
   if (document->predicted_step_seconds >= other->predicted_step_seconds) return std::nullopt;

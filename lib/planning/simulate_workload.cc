@@ -151,17 +151,17 @@ class Simulation {
     }
     FUSIONLLM_RETURN_IF_ERROR(PlanFor(scenario));
     if (scenario.pipelines().empty()) {
-      what_if.replanned = std::get<wire::PlanErrorDocument>(scenario.planned.answer);
+      what_if.replanned = std::get<plan::PlanError>(scenario.planned.answer);
       return what_if;
     }
     absl::StatusOr<wire::SimulatedStep> step = StepOf(scenario, *scenario.workload, requested, nullptr);
     if (absl::IsFailedPrecondition(step.status()) || absl::IsInvalidArgument(step.status())) {
       // The plan has too few stages or too little room for that schedule.
-      what_if.replanned = wire::PlanErrorDocument{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
+      what_if.replanned = plan::PlanError{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
       return what_if;
     }
     FUSIONLLM_RETURN_IF_ERROR(step.status());
-    what_if.replanned = wire::PlannedStep{std::get<wire::PlanDocument>(scenario.planned.answer), *std::move(step)};
+    what_if.replanned = wire::PlannedStep{std::get<plan::Plan>(scenario.planned.answer), *std::move(step)};
     return what_if;
   }
 
@@ -253,10 +253,10 @@ absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source,
   FUSIONLLM_RETURN_IF_ERROR(simulation.PlanFor(base));
   SimulationOutcome outcome;
   if (base.pipelines().empty()) {
-    outcome.answer = std::get<wire::PlanErrorDocument>(base.planned.answer);
+    outcome.answer = std::get<plan::PlanError>(base.planned.answer);
     return outcome;
   }
-  wire::SimulationDocument document{.plan = std::get<wire::PlanDocument>(base.planned.answer)};
+  wire::SimulationDocument document{.plan = std::get<plan::Plan>(base.planned.answer)};
   FUSIONLLM_ASSIGN_OR_RETURN(document.step,
                              simulation.StepOf(base, *base.workload, options.schedule, options.timeline ? &outcome.timeline : nullptr));
   for (const std::string& text : options.what_if) {
