@@ -15,12 +15,12 @@
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::Plan;
+using scheduler::PlannedPipeline;
 
 // Of the simulator, that may be spent on what limits a step: 0.2 s.
 constexpr int64_t kEventsForLimits = 4'000'000;
 
-wire::SimulatedStep StepOf(const Plan& plan, const PlanContext& context) {
+wire::SimulatedStep StepOf(const PlannedPipeline& plan, const PlanContext& context) {
   const scheduler::PipelineInput& input = plan.pipeline.input;
   const scheduler::Simulation simulation = scheduler::Simulate(input, plan.pipeline.wires);
   const auto events = static_cast<int64_t>(2 * (input.stages.size() + input.links.size())) * input.micro_batches;
@@ -50,9 +50,9 @@ std::map<std::string, std::string> SitesOf(const PlanContext& context) {
 const char* DtypeName(int64_t bytes_of_element) { return bytes_of_element == 2 ? "bf16" : "fp32"; }
 
 // What the links of a plan carry, before any codec.
-void AddDtypes(const Plan& plan, const PlanContext& context, plan::Plan& document) {
+void AddDtypes(const PlannedPipeline& plan, const PlanContext& context, plan::Plan& document) {
   std::map<std::pair<int, int>, std::string> dtypes;  // by stages, either way
-  for (const scheduler::PlanLink& link : plan.links) {
+  for (const scheduler::PlannedLink& link : plan.links) {
     std::string& dtype = dtypes[{link.src_stage, link.dst_stage}];
     for (const int v : link.values) {
       const scheduler::ValueNode& value = context.request.request.values[v];
@@ -68,13 +68,13 @@ void AddDtypes(const Plan& plan, const PlanContext& context, plan::Plan& documen
   }
 }
 
-void AddMemory(const Plan& plan, const PlanContext& context, plan::Plan& document) {
+void AddMemory(const PlannedPipeline& plan, const PlanContext& context, plan::Plan& document) {
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     document.stages[s].device_memory_bytes = context.request.request.devices[plan.stages[s].devices[0]].memory_bytes;
   }
 }
 
-void AddTiedSeconds(const Plan& plan, plan::Plan& document) {
+void AddTiedSeconds(const PlannedPipeline& plan, plan::Plan& document) {
   for (size_t t = 0; t < plan.tied.size() && t < document.tied.size(); ++t) {
     for (const scheduler::TiedExchange::Message& message : plan.tied[t].messages) {
       document.tied[t].seconds = std::max(document.tied[t].seconds, message.seconds + message.latency_s);
@@ -84,7 +84,7 @@ void AddTiedSeconds(const Plan& plan, plan::Plan& document) {
 
 }  // namespace
 
-void AddFigures(const Plan& plan, const PlanContext& context, plan::Plan& document) {
+void AddFigures(const PlannedPipeline& plan, const PlanContext& context, plan::Plan& document) {
   AddRates(context, document);
   const std::map<std::string, std::string> sites = SitesOf(context);
   for (const plan::Link& link : document.links) {

@@ -11,7 +11,7 @@
 #include "lib/plan/plan.h"
 #include "lib/planning/profiles.h"
 #include "lib/planning/request.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/recost.h"
 #include "lib/scheduler/replicas/replica_planner.h"
 #include "lib/workload/workload.h"
@@ -45,8 +45,8 @@ absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload
                                                         const PlanOptions& options);
 
 // The stages of a plan on other hardware or for another variant of its job: see scheduler::RecostPlan. `schedule`: absent: the job's.
-absl::StatusOr<scheduler::Plan> RecostWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                                               const PlannedWorkload& planned, scheduler::RecostMode keep,
-                                               std::optional<schedule::PipelineSchedule> schedule);
+absl::StatusOr<scheduler::PlannedPipeline> RecostWorkload(const workload::Workload& workload, const Profiles& profiles,
+                                                          const PlanOptions& options, const PlannedWorkload& planned,
+                                                          scheduler::RecostMode keep, std::optional<schedule::PipelineSchedule> schedule);
 
 }  // namespace fusionllm::planning

@@ -82,11 +82,11 @@ TEST(RecomputePlan, TheSearchCountsNearlyWhatStagesTake) {
         ASSERT_TRUE(request.ok()) << request.status();
         const auto outcome = scheduler::MakePlan("equal-compute", request->request);
         ASSERT_TRUE(outcome.ok()) << outcome.status();
-        const auto* plan = std::get_if<scheduler::Plan>(&*outcome);
-        ASSERT_NE(plan, nullptr) << std::get<scheduler::PlanError>(*outcome).message;
+        const auto* plan = std::get_if<scheduler::PlannedPipeline>(&*outcome);
+        ASSERT_NE(plan, nullptr) << std::get<plan::PlanError>(*outcome).message;
         const auto exact = StageMemoryOf(*job, profiles, *plan, recompute);
         ASSERT_TRUE(exact.ok()) << exact.status();
-        for (const scheduler::PlanStage& stage : plan->stages) {
+        for (const scheduler::PlannedStage& stage : plan->stages) {
           const double ratio = static_cast<double>((*exact)[stage.index]) / static_cast<double>(stage.memory_bytes);
           (recompute == Recompute::kFull ? full : none).push_back(ratio);
           EXPECT_GT(ratio, 0.7) << "stage " << stage.index << " of " << stages << ", " << stage.in_flight << " in flight";

@@ -11,7 +11,7 @@
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/confidence.h"
 #include "lib/planning/micro_batch_sizes.h"
-#include "lib/planning/plan_document.h"
+#include "lib/planning/plan_of_pipeline.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_throttle.h"
@@ -23,7 +23,7 @@
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::PlanError;
+using plan::PlanError;
 using scheduler::replan::ReplanAnswer;
 using scheduler::replan::ReplanOutcome;
 using scheduler::replan::RunningPlan;
@@ -81,7 +81,7 @@ wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& c
                                 .reason = answer.reason,
                                 .running_step_seconds = answer.running_step_s,
                                 .gain_seconds = answer.gain_s,
-                                .plan = PlanDocumentOf(answer.plan, context, cpu_seconds),
+                                .plan = PlanOf(answer.plan, context, cpu_seconds),
                                 .moved_bytes = answer.migration.bytes,
                                 .transfer_seconds = answer.migration.transfer_s};
   for (const scheduler::replan::MovedOp& move : answer.migration.moved) {
@@ -117,14 +117,14 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
   for (int round = 0; round < kMaxMemoryRounds; ++round) {
     FUSIONLLM_ASSIGN_OR_RETURN(ReplanOutcome outcome, scheduler::replan::Replan(request, stages, replan_options, options.stop));
     if (auto* refused = std::get_if<PlanError>(&outcome)) {
-      return wire::ReplanResult(PlanErrorDocumentOf(round == 0 ? *refused : refusal, cpu_seconds()));
+      return wire::ReplanResult(TimedError(round == 0 ? *refused : refusal, cpu_seconds()));
     }
     ReplanAnswer& answer = std::get<ReplanAnswer>(outcome);
     FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit, FitStageMemory(workload, profiles, recompute, answer.plan, request));
     if (!misfit.has_value()) return wire::ReplanResult(DocumentOf(answer, context, cpu_seconds()));
     refusal = *std::move(misfit);
   }
-  return wire::ReplanResult(PlanErrorDocumentOf(refusal, cpu_seconds()));
+  return wire::ReplanResult(TimedError(refusal, cpu_seconds()));
 }
 
 absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& given, const plan::Plan& plan,
@@ -155,7 +155,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   scheduler::Evaluator evaluator(problem);
   const scheduler::Evaluation evaluation = evaluator.Evaluate(*assignment, scheduler::Effort::kFull);
   if (!evaluation.feasible()) return absl::FailedPreconditionError(scheduler::PlanErrorFor(problem, *assignment, evaluation).message);
-  const scheduler::Plan whole = scheduler::WholePlan(problem, evaluator, *assignment, plan.strategy);
+  const scheduler::PlannedPipeline whole = scheduler::WholePlan(problem, evaluator, *assignment, plan.strategy);
   std::vector<std::string> sentences = whole.explain;
   sentences.push_back(ConfidenceOf(whole, made).sentence);
   return sentences;

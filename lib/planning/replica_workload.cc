@@ -20,14 +20,14 @@
 namespace fusionllm::planning {
 namespace {
 
+using plan::PlanError;
 using runtime::Recompute;
-using scheduler::Plan;
-using scheduler::PlanError;
+using scheduler::PlannedPipeline;
 using scheduler::replicas::ReplicaOutcome;
 using scheduler::replicas::ReplicaPlan;
 
 // By stage.
-std::vector<int64_t> BytesInFlightOf(const std::vector<scheduler::replicas::Chain>& chains, const Plan& pipeline) {
+std::vector<int64_t> BytesInFlightOf(const std::vector<scheduler::replicas::Chain>& chains, const PlannedPipeline& pipeline) {
   std::vector<int64_t> bytes;
   for (size_t s = 0; s < chains.size(); ++s) {
     const std::vector<int>& devices = chains[s].devices;
@@ -81,8 +81,8 @@ class ReplicaPlanner {
  private:
   struct Fitted {
     ReplicaOutcome outcome;
-    std::vector<scheduler::LowerBound> bounds;  // of the first plan, made on all the memory there is
-    bool several_misfit = false;                // a plan of several pipelines did not fit
+    std::vector<plan::LowerBound> bounds;  // of the first plan, made on all the memory there is
+    bool several_misfit = false;           // a plan of several pipelines did not fit
   };
 
   // Plans until the exact memory of every stage of every pipeline fits, and puts it into the plan.
@@ -98,7 +98,7 @@ class ReplicaPlanner {
       ReplicaPlan& plan = std::get<ReplicaPlan>(fitted.outcome);
       if (round == 0) fitted.bounds = plan.lower_bounds;
       bool fits = true;
-      for (Plan& pipeline : plan.pipelines) {
+      for (PlannedPipeline& pipeline : plan.pipelines) {
         FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit,
                                    FitStageMemory(workload_, profiles_, recompute, pipeline, request, MemoryReduction::kCumulative,
                                                   BytesInFlightOf(plan.chains, pipeline)));
@@ -125,8 +125,8 @@ constexpr double kTightShare = 0.6;
 
 bool PipelineMemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profiles) {
   if (const auto* refusal = std::get_if<PlanError>(&outcome)) return refusal->shortfall.what == "memory_bytes";
-  for (const Plan& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
-    for (const scheduler::PlanStage& stage : pipeline.stages) {
+  for (const PlannedPipeline& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
+    for (const scheduler::PlannedStage& stage : pipeline.stages) {
       const double room = kTightShare * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
       if (static_cast<double>(stage.memory_bytes) > room) return true;
     }
@@ -158,7 +158,7 @@ void AddChain(const ReplicaPlan& plan, size_t s, plan::Stage& stage) {
   stage.chunk_bytes = std::max(scheduler::replicas::kMinChunkBytes, scheduler::replicas::ChunkBytes(stage.sync_bytes));
   for (const int device : plan.chains[s].devices) {
     const auto replica = std::find_if(plan.pipelines.begin(), plan.pipelines.end(),
-                                      [&](const Plan& pipeline) { return pipeline.stages[s].devices[0] == device; });
+                                      [&](const PlannedPipeline& pipeline) { return pipeline.stages[s].devices[0] == device; });
     stage.chain.push_back(static_cast<int>(replica - plan.pipelines.begin()));
   }
 }
@@ -170,7 +170,7 @@ plan::Plan ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context
   std::map<std::string, std::string> arithmetic;  // by specification
   size_t slowest = 0;
   for (size_t d = 0; d < plan.pipelines.size(); ++d) {
-    pipelines.push_back(PlanDocumentOf(plan.pipelines[d], context, cpu_seconds));
+    pipelines.push_back(PlanOf(plan.pipelines[d], context, cpu_seconds));
     for (size_t i = 0; i < pipelines[d].specifications.size(); ++i) {
       arithmetic[pipelines[d].specifications[i]] = pipelines[d].arithmetic[i];
     }
@@ -187,7 +187,7 @@ plan::Plan ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context
   document.predicted_step_seconds = plan.predicted_step_s;
   document.lower_bound_seconds = plan.lower_bound_s;
   document.gap = plan.gap;
-  document.lower_bounds = BoundsOf(plan.lower_bounds);
+  document.lower_bounds = plan.lower_bounds;
   document.left_out = plan.left_out;
   document.replicas = static_cast<int>(pipelines.size());
   document.sync_seconds = plan.sync_s;
@@ -257,7 +257,7 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
   }
   const double cpu_seconds = static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9;
   if (auto* refusal = std::get_if<PlanError>(&outcome)) {
-    planned.answer = PlanErrorDocumentOf(*refusal, cpu_seconds);
+    planned.answer = TimedError(*refusal, cpu_seconds);
     planned.outcome = std::move(*refusal);
     return planned;
   }

@@ -1,10 +1,11 @@
-// What a planner says, as the document that travels. Pure functions; thread-safe.
+// The plan of what a planner answers: by name, of a step instead of a micro-batch, with what it means for the job. Pure functions;
+// thread-safe.
 #pragma once
 
 #include "lib/plan/plan.h"
 #include "lib/planning/request.h"
 #include "lib/runtime/stage_program.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::planning {
@@ -17,10 +18,9 @@ struct PlanContext {
   bool explain = false;  // keep the planner's sentences
 };
 
-std::vector<plan::LowerBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds);
 // cpu_seconds: of the search.
-plan::Plan PlanDocumentOf(const scheduler::Plan& plan, const PlanContext& context, double cpu_seconds);
-plan::PlanError PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds);
+plan::Plan PlanOf(const scheduler::PlannedPipeline& plan, const PlanContext& context, double cpu_seconds);
+plan::PlanError TimedError(plan::PlanError refusal, double cpu_seconds);
 plan::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds);
 
 }  // namespace fusionllm::planning

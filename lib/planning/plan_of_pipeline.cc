@@ -1,4 +1,4 @@
-#include "lib/planning/plan_document.h"
+#include "lib/planning/plan_of_pipeline.h"
 
 #include <algorithm>
 #include <iterator>
@@ -19,7 +19,7 @@
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::Plan;
+using scheduler::PlannedPipeline;
 
 static_assert(wire::kMaxPlanStages >= scheduler::kMaxDevices, "a plan may have a stage on each device");
 
@@ -39,7 +39,7 @@ std::vector<std::string> KindNames(const std::vector<opdag::ActivationKind>& kin
   return names;
 }
 
-void AddLink(const Plan& plan, const scheduler::PlanLink& link, plan::Plan& document) {
+void AddLink(const PlannedPipeline& plan, const scheduler::PlannedLink& link, plan::Plan& document) {
   AddDirection({.src = link.src_device,
                 .dst = link.dst_device,
                 .src_stage = link.src_stage,
@@ -61,7 +61,7 @@ void AddLink(const Plan& plan, const scheduler::PlanLink& link, plan::Plan& docu
 }
 
 // Onto the link that joins the two stages, or one of its own where nothing else does.
-void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, plan::Plan& document) {
+void AddTied(const PlannedPipeline& plan, const scheduler::TiedExchange& exchange, plan::Plan& document) {
   document.tied.push_back({.parameter = exchange.parameter,
                            .stages = exchange.stages,
                            .bytes = exchange.bytes,
@@ -91,11 +91,11 @@ void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, plan::Pl
 }
 
 // What activation checkpointing costs, for --explain.
-std::string RecomputeSentence(const Plan& plan, const scheduler::PlanRequest& request) {
+std::string RecomputeSentence(const PlannedPipeline& plan, const scheduler::PlanRequest& request) {
   int blocks = 1;
   for (const scheduler::OpNode& op : request.ops) blocks = std::max(blocks, op.block + 1);
   double again_s = 0, compute_s = 0;
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     const scheduler::Device& device = request.devices[stage.devices[0]];
     compute_s += stage.forward_s + stage.backward_s;
     for (const int id : stage.ops) {
@@ -110,11 +110,11 @@ std::string RecomputeSentence(const Plan& plan, const scheduler::PlanRequest& re
 }
 
 // What compute times can be checked by: arithmetic of a step beside the peaks that GPUs with known figures have. For --explain.
-std::string ArithmeticSentence(const Plan& plan, const PlanContext& context) {
+std::string ArithmeticSentence(const PlannedPipeline& plan, const PlanContext& context) {
   const estimator::GraphCosts costs = estimator::CostsOf(context.workload.training, /*state_tensors=*/0);
   double flops = 0, peak_flops = 0;
   bool has_peaks = true;
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     for (const int op : stage.ops) flops += costs.ops[op].forward_flops + costs.ops[op].backward_flops;
     const int machine = context.request.request.devices[stage.devices[0]].cost_class;
     const estimator::GpuSpec* const gpu = estimator::FindGpu(context.request.specifications[machine]);
@@ -134,13 +134,7 @@ std::string ArithmeticSentence(const Plan& plan, const PlanContext& context) {
 
 }  // namespace
 
-std::vector<plan::LowerBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds) {
-  std::vector<plan::LowerBound> out;
-  for (const scheduler::LowerBound& bound : bounds) out.push_back({bound.name, bound.seconds, bound.holds, bound.why});
-  return out;
-}
-
-plan::Plan PlanDocumentOf(const Plan& plan, const PlanContext& context, double cpu_seconds) {
+plan::Plan PlanOf(const PlannedPipeline& plan, const PlanContext& context, double cpu_seconds) {
   plan::Plan document{.strategy = plan.strategy,
                       .predicted_step_seconds = plan.predicted_step_s,
                       .lower_bound_seconds = plan.lower_bound_s,
@@ -153,9 +147,9 @@ plan::Plan PlanDocumentOf(const Plan& plan, const PlanContext& context, double c
                       .graph_hash = absl::StrFormat("%016x", context.workload.graph_hash),
                       .left_out = plan.left_out,
                       .search_cpu_seconds = cpu_seconds};
-  document.lower_bounds = BoundsOf(plan.lower_bounds);
+  document.lower_bounds = plan.lower_bounds;
   const double passes = plan.micro_batches;
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     document.in_flight = std::max(document.in_flight, stage.in_flight);
     document.stages.push_back({.index = stage.index,
                                .devices = stage.device_names,
@@ -169,7 +163,7 @@ plan::Plan PlanDocumentOf(const Plan& plan, const PlanContext& context, double c
                                .memory_bytes = stage.memory_bytes,
                                .busy_ratio = stage.busy_ratio});
   }
-  for (const scheduler::PlanLink& link : plan.links) AddLink(plan, link, document);
+  for (const scheduler::PlannedLink& link : plan.links) AddLink(plan, link, document);
   for (const scheduler::TiedExchange& tied : plan.tied) AddTied(plan, tied, document);
   const Confidence certainty = ConfidenceOf(plan, context.request);
   document.fitted_share = certainty.fitted_share;
@@ -189,16 +183,14 @@ plan::Plan PlanDocumentOf(const Plan& plan, const PlanContext& context, double c
   return document;
 }
 
-plan::PlanError PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds) {
-  return {.reason = refusal.reason,
-          .message = refusal.message,
-          .shortfall = {.what = refusal.shortfall.what, .needed = refusal.shortfall.needed, .available = refusal.shortfall.available},
-          .search_cpu_seconds = cpu_seconds};
+plan::PlanError TimedError(plan::PlanError refusal, double cpu_seconds) {
+  refusal.search_cpu_seconds = cpu_seconds;
+  return refusal;
 }
 
 plan::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
-  if (const auto* refusal = std::get_if<scheduler::PlanError>(&outcome)) return PlanErrorDocumentOf(*refusal, cpu_seconds);
-  return PlanDocumentOf(std::get<Plan>(outcome), context, cpu_seconds);
+  if (const auto* refusal = std::get_if<plan::PlanError>(&outcome)) return TimedError(*refusal, cpu_seconds);
+  return PlanOf(std::get<PlannedPipeline>(outcome), context, cpu_seconds);
 }
 
 }  // namespace fusionllm::planning
