@@ -66,28 +66,6 @@ std::string CodecText(const plan::Plan& plan, const plan::Link& link) {
   return absl::StrJoin(texts, " + ");
 }
 
-report::PlanFigures FiguresOf(const plan::Plan& plan) {
-  report::PlanFigures figures{.unit = plan.unit,
-                              .step_s = plan.predicted_step_seconds,
-                              .tokens_per_s = plan.tokens_per_second,
-                              .parameters = plan.parameters,
-                              .tokens_per_step = plan.tokens_per_step,
-                              .steps = plan.steps,
-                              .site_bytes = plan.site_bytes,
-                              .loss_cost = plan.loss_cost,
-                              .loss_cost_source = plan.loss_cost_source,
-                              .bottleneck = plan.bottleneck};
-  for (const plan::Link& link : plan.links) figures.compressed = figures.compressed || link.codec != "fp32";
-  for (const plan::TiedParameter& tied : plan.tied) figures.compressed = figures.compressed || tied.codec != "fp32";
-  for (const plan::Stage& stage : plan.stages) {
-    figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes});
-  }
-  if (const auto& fewer = plan.fewer_in_flight)
-    figures.fewer_in_flight = {fewer->in_flight, fewer->predicted_step_seconds, fewer->memory_bytes};
-  for (const plan::Warning& warning : plan.warnings) figures.warnings.push_back({warning.reason, warning.message});
-  return figures;
-}
-
 // What a link is for: "activations", "gradients", what it carries without a gradient by name, and gradients of tied parameters.
 std::string Carries(const plan::Plan& plan, const plan::Link& link) {
   std::vector<std::string> kinds;
@@ -130,9 +108,8 @@ std::string UnevenStages(const plan::Plan& plan) {
 void PrintPlanText(const plan::Plan& plan) {
   absl::PrintF("%s: a step of %s of %d takes %s%s\n", plan.strategy, base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"),
                plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds), ArithmeticPhrase(plan));
-  const report::PlanFigures figures = FiguresOf(plan);
-  for (const std::string& sentence : report::PlanSentences(figures)) absl::PrintF("%s\n", sentence);
-  for (const std::string& warning : report::PlanWarnings(figures)) absl::PrintF("%s\n", warning);
+  for (const std::string& sentence : report::PlanSentences(plan)) absl::PrintF("%s\n", sentence);
+  for (const std::string& warning : report::PlanWarnings(plan)) absl::PrintF("%s\n", warning);
   std::fputs(BoundsText(plan).c_str(), stdout);
   absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute == "full" ? "full (by block)" : plan.recompute);
   if (plan.replicas > 1) {
