@@ -87,7 +87,7 @@ std::vector<json> Lines() {
   const std::string path = folder / "out";
   std::FILE* const out = std::fopen(path.c_str(), "w");
   RunLog log(out, 10, 1);
-  log.Plan({.document = wire::PrintPlan(FullPlan()), .devices = {"a", "b"}, .memory_bytes = {1, 1}, .replicas = 2}, 1);
+  log.Plan({.document = wire::PrintPlan(FullPlan()), .devices = {"a", "b"}, .plan = FullPlan()}, 1);
   log.Step(1, {.step = 1, .loss = 1, .step_seconds = 0.5});
   v1::EvaluationReport evaluation;
   evaluation.set_accuracy(0.5);

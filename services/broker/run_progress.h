@@ -28,7 +28,7 @@ class RunProgress {
   RunProgress(int64_t total_steps, int64_t targets_per_step, std::function<absl::Time()> now = absl::Now)
       : total_steps_(total_steps), targets_per_step_(targets_per_step), now_(std::move(now)) {}
 
-  void Plan(const broker::PlanSummary& plan);
+  void Plan(const broker::RunPlan& plan);
   // `recent_step_seconds`: mean of the last steps of the plan in force.
   void Step(const broker::StepRecord& record, double recent_step_seconds);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
@@ -56,7 +56,7 @@ class RunProgress {
   std::string phase_ = "starting";
   uint32_t epoch_ = 0;
   size_t members_ = 0;
-  broker::PlanSummary plan_;
+  broker::RunPlan plan_;
   std::optional<broker::StepRecord> last_;
   double recent_step_s_ = 0;
   struct Measured {
