@@ -31,9 +31,9 @@ absl::StatusOr<std::string> Draw(const std::string& output, const opdag::Graph& 
 }
 
 // Stage of each op, and what the legend calls the stages.
-absl::StatusOr<opdag::DrawingOptions> Colours(const wire::PlanDocument& plan, const opdag::Graph& graph) {
+absl::StatusOr<opdag::DrawingOptions> Colours(const plan::Plan& plan, const opdag::Graph& graph) {
   opdag::DrawingOptions options{.stage_of_op = std::vector<int>(graph.ops().size(), 0)};
-  for (const wire::PlanStage& stage : plan.stages) {
+  for (const plan::Stage& stage : plan.stages) {
     options.stage_labels.push_back(absl::StrCat("stage ", stage.index, ": ", absl::StrJoin(stage.devices, ", ")));
     for (const std::string& name : stage.ops) {
       const opdag::OpId op = graph.FindOp(name);
@@ -49,19 +49,19 @@ absl::StatusOr<int> Graph(const GraphFlags& flags, OutputFormat format) {
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, flags.plan.job.Resolve(&places));
   FUSIONLLM_ASSIGN_OR_RETURN(opdag::Graph graph, workload::BuildForwardGraph(workload->job, ""));
   int64_t micro_batch_size = workload->micro_batch_size;
-  wire::PlanResult answer;
+  plan::PlanResult answer;
   if (flags.with_plan) {
     FUSIONLLM_ASSIGN_OR_RETURN(answer, flags.plan.Plan(*workload, places));
-    if (const auto* plan = std::get_if<wire::PlanDocument>(&answer)) micro_batch_size = plan->micro_batch_size;
+    if (const auto* plan = std::get_if<plan::Plan>(&answer)) micro_batch_size = plan->micro_batch_size;
   }
   FUSIONLLM_RETURN_IF_ERROR(opdag::InferTypes(graph, micro_batch_size));
   opdag::DrawingOptions options;
   if (flags.with_plan) {
-    if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer)) {
+    if (const auto* refusal = std::get_if<plan::PlanError>(&answer)) {
       flags.plan.PrintRefusal(workload->job.spec, *refusal);
       return kExitInfeasible;
     }
-    FUSIONLLM_ASSIGN_OR_RETURN(options, Colours(std::get<wire::PlanDocument>(answer), graph));
+    FUSIONLLM_ASSIGN_OR_RETURN(options, Colours(std::get<plan::Plan>(answer), graph));
   }
   if (flags.output.empty() && format == OutputFormat::kText) {
     absl::PrintF("%s", opdag::PrintGraph(graph));

@@ -94,7 +94,7 @@ void PlanArguments::AddTo(CLI::App& command) {
       ->capture_default_str();
 }
 
-std::string ArithmeticPhrase(const wire::PlanDocument& plan) {
+std::string ArithmeticPhrase(const plan::Plan& plan) {
   std::map<std::string, std::vector<std::string>> gpus;  // by arithmetic
   for (size_t i = 0; i < plan.arithmetic.size(); ++i) gpus[plan.arithmetic[i]].push_back(plan.specifications[i]);
   gpus.erase("");  // of a profile that does not say it
@@ -106,7 +106,7 @@ std::string ArithmeticPhrase(const wire::PlanDocument& plan) {
   return parts.empty() ? "" : absl::StrCat(" with arithmetic ", absl::StrJoin(parts, ", "));
 }
 
-std::string SpecificationNote(const wire::PlanDocument& plan) {
+std::string SpecificationNote(const plan::Plan& plan) {
   if (plan.specified_share <= 0) return "";
   return absl::StrFormat(
       "predicted from public specifications, not measured (%s): compute times may be off by %s either way. Messages between devices of "
@@ -120,9 +120,9 @@ absl::Status WriteTextFile(const std::string& path, absl::string_view text) { re
 int64_t MachineMemoryBytes() { return base::AllowedMemoryBytes(); }
 int MachineCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-std::optional<wire::PlanErrorDocument> RefusalOf(const absl::Status& measured) {
+std::optional<plan::PlanError> RefusalOf(const absl::Status& measured) {
   if (!tensor::IsOutOfMemory(measured)) return std::nullopt;
-  return wire::PlanErrorDocument{.reason = scheduler::plan_errors::kInsufficientMemory, .message = std::string(measured.message())};
+  return plan::PlanError{.reason = scheduler::plan_errors::kInsufficientMemory, .message = std::string(measured.message())};
 }
 
 absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::Workload& workload,
@@ -215,7 +215,7 @@ planning::PlanOptions PlanArguments::Options() const {
           .explain = explain};
 }
 
-void PlanArguments::PrintRefusal(const job::Spec& spec, const wire::PlanErrorDocument& refusal, bool starts_executors) const {
+void PlanArguments::PrintRefusal(const job::Spec& spec, const plan::PlanError& refusal, bool starts_executors) const {
   std::string advice;
   std::optional<job::Topology> read;
   if (!topology.empty()) {
@@ -227,7 +227,7 @@ void PlanArguments::PrintRefusal(const job::Spec& spec, const wire::PlanErrorDoc
   absl::FPrintF(stderr, "fusionctl: no plan (%s): %s%s\n", refusal.reason, refusal.message, advice);
 }
 
-absl::StatusOr<wire::PlanResult> PlanArguments::Plan(const workload::Workload& workload, const job::FieldLocations& places) const {
+absl::StatusOr<plan::PlanResult> PlanArguments::Plan(const workload::Workload& workload, const job::FieldLocations& places) const {
   const absl::StatusOr<planning::Hardware> hardware = ReadHardware(workload, places);
   if (auto refusal = RefusalOf(hardware.status())) return *std::move(refusal);
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "lib/job/field_locations.h"
 #include "lib/job/topology.h"
+#include "lib/plan/plan.h"
 #include "lib/planning/request.h"
 #include "lib/planning/what_if.h"
-#include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::cli {
@@ -45,9 +45,9 @@ struct PlanArguments {
   // are not there are refused before.
   absl::StatusOr<planning::Hardware> ReadHardware(const workload::Workload& workload, const job::FieldLocations& places) const;
   planning::PlanOptions Options() const;
-  absl::StatusOr<wire::PlanResult> Plan(const workload::Workload& workload, const job::FieldLocations& places) const;
+  absl::StatusOr<plan::PlanResult> Plan(const workload::Workload& workload, const job::FieldLocations& places) const;
   // Tells on stderr that there is no plan, why, and what to do about too few executors. `starts_executors`: the command has --device.
-  void PrintRefusal(const job::Spec& spec, const wire::PlanErrorDocument& refusal, bool starts_executors = false) const;
+  void PrintRefusal(const job::Spec& spec, const plan::PlanError& refusal, bool starts_executors = false) const;
 };
 
 // Names in the job's pins, against the devices of the topology, else against `devices`. Errors: those of planning::CheckPins, located.
@@ -57,10 +57,10 @@ absl::Status CheckPinsOf(const workload::Workload& workload, const std::optional
 
 // What matrix products of devices with a profile were reckoned in, as a phrase behind a time: " with arithmetic bf16 (matrix units)"; empty
 // where all was measured.
-std::string ArithmeticPhrase(const wire::PlanDocument& plan);
+std::string ArithmeticPhrase(const plan::Plan& plan);
 
 // A line that says what of a plan rests on published figures of GPUs alone; empty when nothing does.
-std::string SpecificationNote(const wire::PlanDocument& plan);
+std::string SpecificationNote(const plan::Plan& plan);
 
 // Replaces a file, which is whole or as it was. Errors, naming it: ResourceExhausted for a full disk, else InvalidArgument.
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);
@@ -69,7 +69,7 @@ int64_t MachineMemoryBytes();
 int MachineCores();
 
 // Of an error of MeasureMachine: that there can be no plan, where an op is too large for this machine's memory; else nullopt.
-std::optional<wire::PlanErrorDocument> RefusalOf(const absl::Status& measured);
+std::optional<plan::PlanError> RefusalOf(const absl::Status& measured);
 
 // Measures this machine for the job as each device of the topology runs it: one profile for each number of threads, named after the
 // devices; without a topology one profile of the whole machine, named "local-0". Devices that the topology gives a profile are left out.

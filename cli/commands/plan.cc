@@ -24,20 +24,21 @@
 #include "lib/report/number_format.h"
 #include "lib/report/plan_sentences.h"
 #include "lib/scheduler/explain.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::cli {
 namespace {
 
 // "wte .. block.2.mlp (17)": the first and last op of a stage, data left out, and how many there are.
-std::string OpsText(const wire::PlanStage& stage) {
+std::string OpsText(const plan::Stage& stage) {
   const auto& ops = stage.ops;
   return ops.size() < 3 ? absl::StrJoin(ops, ", ") : absl::StrFormat("%s .. %s (%d)", ops.front(), ops.back(), ops.size());
 }
 
 // Of the bounds that hold the largest of compute and of links; the document has them all (lib/scheduler/bounds.h).
-std::string BoundsText(const wire::PlanDocument& plan) {
+std::string BoundsText(const plan::Plan& plan) {
   report::StepBounds bounds{.step_s = plan.predicted_step_seconds, .stages = static_cast<int64_t>(plan.stages.size())};
-  for (const wire::PlanBound& bound : plan.lower_bounds) {
+  for (const plan::LowerBound& bound : plan.lower_bounds) {
     if (!bound.holds) continue;
     const bool of_links = bound.name == "cut-bytes" || bound.name == "spanning-tree";
     double& largest = of_links ? bounds.link_s : bounds.compute_s;
@@ -52,46 +53,24 @@ std::string BoundsText(const wire::PlanDocument& plan) {
 }
 
 // What crosses the link: the codec, or the type of what is sent as it is, and likewise of tied gradients.
-std::string CodecText(const wire::PlanDocument& plan, const wire::PlanLink& link) {
+std::string CodecText(const plan::Plan& plan, const plan::Link& link) {
   std::vector<std::string> texts;
   const auto add = [&](const std::string& text) {
     if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
   };
   if (link.bytes > link.tied_bytes || link.tied_bytes == 0) add(link.codec == "fp32" && !link.dtype.empty() ? link.dtype : link.codec);
-  for (const wire::PlanTied& tied : plan.tied) {
+  for (const plan::TiedParameter& tied : plan.tied) {
     const auto uses = [&](int stage) { return std::find(tied.stages.begin(), tied.stages.end(), stage) != tied.stages.end(); };
     if (link.tied_bytes > 0 && uses(link.src_stage) && uses(link.dst_stage)) add(tied.codec);
   }
   return absl::StrJoin(texts, " + ");
 }
 
-report::PlanFigures FiguresOf(const wire::PlanDocument& plan) {
-  report::PlanFigures figures{.unit = plan.unit,
-                              .step_s = plan.predicted_step_seconds,
-                              .tokens_per_s = plan.tokens_per_second,
-                              .parameters = plan.parameters,
-                              .tokens_per_step = plan.tokens_per_step,
-                              .steps = plan.steps,
-                              .site_bytes = plan.site_bytes,
-                              .loss_cost = plan.loss_cost,
-                              .loss_cost_source = plan.loss_cost_source,
-                              .bottleneck = plan.bottleneck};
-  for (const wire::PlanLink& link : plan.links) figures.compressed = figures.compressed || link.codec != "fp32";
-  for (const wire::PlanTied& tied : plan.tied) figures.compressed = figures.compressed || tied.codec != "fp32";
-  for (const wire::PlanStage& stage : plan.stages) {
-    figures.memory.push_back({absl::StrJoin(stage.devices, ","), stage.memory_bytes, stage.device_memory_bytes});
-  }
-  if (const auto& fewer = plan.fewer_in_flight)
-    figures.fewer_in_flight = {fewer->in_flight, fewer->predicted_step_seconds, fewer->memory_bytes};
-  for (const wire::PlanWarning& warning : plan.warnings) figures.warnings.push_back({warning.reason, warning.message});
-  return figures;
-}
-
 // What a link is for: "activations", "gradients", what it carries without a gradient by name, and gradients of tied parameters.
-std::string Carries(const wire::PlanDocument& plan, const wire::PlanLink& link) {
+std::string Carries(const plan::Plan& plan, const plan::Link& link) {
   std::vector<std::string> kinds;
   if (link.bytes > link.tied_bytes) {
-    const bool answered = std::any_of(plan.links.begin(), plan.links.end(), [&](const wire::PlanLink& other) {
+    const bool answered = std::any_of(plan.links.begin(), plan.links.end(), [&](const plan::Link& other) {
       return other.src == link.dst && other.dst == link.src && other.bytes > other.tied_bytes;
     });
     kinds.push_back(link.backward ? "gradients" : answered ? "activations" : absl::StrJoin(link.values, ", "));
@@ -101,10 +80,10 @@ std::string Carries(const wire::PlanDocument& plan, const wire::PlanLink& link) 
 }
 
 // Of the codecs of links whose names say too little.
-std::vector<std::string> Legends(const wire::PlanDocument& plan) {
+std::vector<std::string> Legends(const plan::Plan& plan) {
   std::vector<std::string> legends;
   for (const compression::Codec* codec : compression::Codecs()) {
-    const bool used = std::any_of(plan.links.begin(), plan.links.end(), [&](const wire::PlanLink& link) {
+    const bool used = std::any_of(plan.links.begin(), plan.links.end(), [&](const plan::Link& link) {
       const auto spec = compression::ParseCodecSpec(link.codec);
       return spec.ok() && spec->kind == codec->traits.kind;
     });
@@ -115,10 +94,10 @@ std::vector<std::string> Legends(const wire::PlanDocument& plan) {
 
 // Stages of very different lengths look like a mistake of the planner's; what a shift would cost is among its reasons, for plans that are
 // not too long for that (scheduler::ExplainAlternatives).
-std::string UnevenStages(const wire::PlanDocument& plan) {
+std::string UnevenStages(const plan::Plan& plan) {
   constexpr double kUneven = 3;
   if (plan.stages.size() < 2 || plan.stages.size() > scheduler::kMaxExplainedStages || !plan.explain.empty()) return "";
-  const auto by_busy = [](const wire::PlanStage& a, const wire::PlanStage& b) { return a.busy_ratio < b.busy_ratio; };
+  const auto by_busy = [](const plan::Stage& a, const plan::Stage& b) { return a.busy_ratio < b.busy_ratio; };
   const auto [least, most] = std::minmax_element(plan.stages.begin(), plan.stages.end(), by_busy);
   if (!(most->busy_ratio > 0) || most->busy_ratio < kUneven * least->busy_ratio) return "";
   return absl::StrFormat(
@@ -126,12 +105,11 @@ std::string UnevenStages(const wire::PlanDocument& plan) {
       report::Percent(most->busy_ratio), least->index, report::Percent(least->busy_ratio));
 }
 
-void PrintPlanText(const wire::PlanDocument& plan) {
+void PrintPlanText(const plan::Plan& plan) {
   absl::PrintF("%s: a step of %s of %d takes %s%s\n", plan.strategy, base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"),
                plan.micro_batch_size, report::StepSeconds(plan.predicted_step_seconds), ArithmeticPhrase(plan));
-  const report::PlanFigures figures = FiguresOf(plan);
-  for (const std::string& sentence : report::PlanSentences(figures)) absl::PrintF("%s\n", sentence);
-  for (const std::string& warning : report::PlanWarnings(figures)) absl::PrintF("%s\n", warning);
+  for (const std::string& sentence : report::PlanSentences(plan)) absl::PrintF("%s\n", sentence);
+  for (const std::string& warning : report::PlanWarnings(plan)) absl::PrintF("%s\n", warning);
   std::fputs(BoundsText(plan).c_str(), stdout);
   absl::PrintF("schedule %s, recompute %s\n", plan.schedule, plan.recompute == "full" ? "full (by block)" : plan.recompute);
   if (plan.replicas > 1) {
@@ -143,7 +121,7 @@ void PrintPlanText(const wire::PlanDocument& plan) {
   }
   absl::PrintF("%s\n", SpecificationNote(plan));
   TextTable stages({">stage", "device", "ops", ">compute/step", ">busy", ">in flight", ">memory"});
-  for (const wire::PlanStage& stage : plan.stages) {
+  for (const plan::Stage& stage : plan.stages) {
     stages.Row({absl::StrCat(stage.index), absl::StrJoin(stage.devices, ","), OpsText(stage), report::StepSeconds(stage.compute_seconds),
                 report::Percent(stage.busy_ratio), absl::StrCat(stage.in_flight),
                 report::MemoryBytes(static_cast<double>(stage.memory_bytes))});
@@ -151,7 +129,7 @@ void PrintPlanText(const wire::PlanDocument& plan) {
   std::fputs(stages.ToString().c_str(), stdout);
   if (!plan.links.empty()) {
     TextTable links({"from", "to", "carries", ">bytes/step", "codec", ">ratio", ">time/step"});
-    for (const wire::PlanLink& link : plan.links) {
+    for (const plan::Link& link : plan.links) {
       links.Row({link.src, link.dst, Carries(plan, link), report::TrafficBytes(static_cast<double>(link.bytes)), CodecText(plan, link),
                  report::Ratio(link.ratio), report::StepSeconds(link.seconds)});
     }
@@ -161,7 +139,7 @@ void PrintPlanText(const wire::PlanDocument& plan) {
     for (const std::string& legend : legends) absl::PrintF("%s\n", legend);
   }
   std::vector<std::string> notes;
-  for (const wire::PlanTied& tied : plan.tied) {
+  for (const plan::TiedParameter& tied : plan.tied) {
     notes.push_back(absl::StrFormat(
         "%s is used by stages %s; each sends its gradients (%s as %s) to the others when its last backward is done, which takes %s",
         tied.parameter, absl::StrJoin(tied.stages, ", "),
@@ -197,13 +175,13 @@ void RefuseIdleOptions(const CLI::App& command, bool grid) {
 absl::StatusOr<int> PrintPlanOf(const PlanArguments& arguments, OutputFormat format, bool as_run_line) {
   job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve(&places));
-  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanResult answer, arguments.Plan(*workload, places));
-  const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer);
+  FUSIONLLM_ASSIGN_OR_RETURN(const plan::PlanResult answer, arguments.Plan(*workload, places));
+  const auto* refusal = std::get_if<plan::PlanError>(&answer);
   if (format == OutputFormat::kJson) {
     const std::string text = wire::PrintPlan(answer);
     absl::PrintF("%s\n", as_run_line ? WithField(text, "type", "plan") : text);
   } else if (refusal == nullptr) {
-    PrintPlanText(std::get<wire::PlanDocument>(answer));
+    PrintPlanText(std::get<plan::Plan>(answer));
   }
   if (refusal != nullptr) arguments.PrintRefusal(workload->job.spec, *refusal, /*starts_executors=*/as_run_line);
   return refusal == nullptr ? kExitDone : kExitInfeasible;

@@ -15,20 +15,21 @@
 #include "lib/planning/replan_workload.h"
 #include "lib/report/number_format.h"
 #include "lib/scheduler/replan/replan.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::cli {
 namespace {
 
 constexpr int64_t kMaxPlanBytes = 64 << 20;
 
-absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& path) {
+absl::StatusOr<plan::Plan> ReadPlan(const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, base::AsBadInput(base::ReadSmallInput(path, kMaxPlanBytes)));
-  absl::StatusOr<wire::PlanResult> answer = wire::ParsePlan(text);
+  absl::StatusOr<plan::PlanResult> answer = wire::ParsePlan(text);
   if (!answer.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::string(answer.status().message())));
-  if (!std::holds_alternative<wire::PlanDocument>(*answer)) {
+  if (!std::holds_alternative<plan::Plan>(*answer)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is a refusal, not a plan"));
   }
-  return std::get<wire::PlanDocument>(*std::move(answer));
+  return std::get<plan::Plan>(*std::move(answer));
 }
 
 void PrintChange(const wire::ReplanDocument& answer) {
@@ -85,7 +86,7 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
     return absl::InvalidArgumentError(
         absl::StrCat("--strategy ", arguments.strategy, ": a running plan is left for one of op-fence's alone"));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument plan, ReadPlan(running.plan));
+  FUSIONLLM_ASSIGN_OR_RETURN(const plan::Plan plan, ReadPlan(running.plan));
   job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve(&places));
   const absl::StatusOr<planning::Hardware> hardware = arguments.ReadHardware(*workload, places);
@@ -103,7 +104,7 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
                                 .running_step_s = running.step_seconds,
                                 .fixed_s = running.move_seconds,
                                 .min_improvement = running.min_improvement}));
-  const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer);
+  const auto* refusal = std::get_if<plan::PlanError>(&answer);
   if (format == OutputFormat::kJson) {
     absl::PrintF("%s\n", wire::PrintReplan(answer));
   } else if (refusal == nullptr) {

@@ -101,7 +101,7 @@ std::string Against(double seconds, double before) {
   return absl::StrFormat("%s (%+.1f%%)", report::StepSeconds(seconds), before > 0 ? 100 * (seconds / before - 1) : 0);
 }
 
-void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::WhatIfDocument>& what_ifs) {
+void PrintWhatIfs(const plan::Plan& planned, const std::vector<wire::WhatIfDocument>& what_ifs) {
   if (what_ifs.empty()) return;
   TextTable table({"what if", ">before", ">same plan", ">re-planned", "limited then by"});
   for (const wire::WhatIfDocument& what_if : what_ifs) {
@@ -122,7 +122,7 @@ void PrintWhatIfs(const wire::PlanDocument& planned, const std::vector<wire::Wha
   for (const wire::WhatIfDocument& what_if : what_ifs) {
     if (!what_if.same_plan && planned.replicas == 1)
       absl::PrintF("%s: the plan cannot go on: %s\n", what_if.change, what_if.same_plan_reason);
-    if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&what_if.replanned)) {
+    if (const auto* refusal = std::get_if<plan::PlanError>(&what_if.replanned)) {
       absl::PrintF("%s: no plan (%s): %s\n", what_if.change, refusal->reason, refusal->message);
       continue;
     }
@@ -232,7 +232,7 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   };
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, planning::SimulateWorkload(source, *hardware, options));
   if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(outcome.answer));
-  if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&outcome.answer)) {
+  if (const auto* refusal = std::get_if<plan::PlanError>(&outcome.answer)) {
     arguments.plan.PrintRefusal(workload->job.spec, *refusal);
     return kExitInfeasible;
   }

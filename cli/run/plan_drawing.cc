@@ -8,7 +8,7 @@
 
 namespace fusionllm::cli {
 
-std::string DrawPlanGraph(const job::FusionJob& job, const report::Plan& plan) {
+std::string DrawPlanGraph(const job::FusionJob& job, const plan::Plan& plan) {
   absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job, "/");  // a resolved job has absolute paths
   if (!graph.ok() || graph->ops().size() > kMaxDrawnOps) return "";
   const int64_t asked = job.spec.training.micro_batch_size;
@@ -16,7 +16,7 @@ std::string DrawPlanGraph(const job::FusionJob& job, const report::Plan& plan) {
   if (!opdag::InferTypes(*graph, size).ok()) return "";
   opdag::DrawingOptions options;
   options.stage_of_op.assign(graph->ops().size(), -1);
-  for (const report::PlanStage& stage : plan.stages) {
+  for (const plan::Stage& stage : plan.stages) {
     options.stage_labels.push_back(absl::StrCat("stage ", stage.index, ": ", absl::StrJoin(stage.devices, ", ")));
     for (const std::string& name : stage.ops) {
       const opdag::OpId op = graph->FindOp(name);

@@ -13,6 +13,6 @@ inline constexpr size_t kMaxDrawnOps = 600;
 
 // An SVG element; empty when the job's graph cannot be built, is larger than that, or is not the graph of the plan. Reads the graph file of
 // a job that names one.
-std::string DrawPlanGraph(const job::FusionJob& job, const report::Plan& plan);
+std::string DrawPlanGraph(const job::FusionJob& job, const plan::Plan& plan);
 
 }  // namespace fusionllm::cli

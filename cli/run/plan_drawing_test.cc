@@ -20,9 +20,9 @@ TEST(PlanDrawingTest, DrawsTheGraphOfThePlanAndNoOther) {
   ASSERT_TRUE(job.ok()) << job.status();
   const auto graph = workload::BuildForwardGraph(*job, "/");
   ASSERT_TRUE(graph.ok()) << graph.status();
-  report::Plan plan;
+  plan::Plan plan;
   plan.stages.resize(2);
-  for (int stage : {0, 1}) plan.stages[stage] = {stage, {absl::StrCat("device-", stage)}, {}, 0, 0};
+  for (int stage : {0, 1}) plan.stages[stage] = {.index = stage, .devices = {absl::StrCat("device-", stage)}};
   for (size_t op = 0; op < graph->ops().size(); ++op) plan.stages[op < 3 ? 0 : 1].ops.push_back(graph->ops()[op].name);
   plan.micro_batch_size = 3;  // the planner's choice
   EXPECT_THAT(DrawPlanGraph(*job, plan),

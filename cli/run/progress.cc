@@ -16,6 +16,7 @@
 #include "lib/base/pluralize.h"
 #include "lib/report/loss_figures.h"
 #include "lib/report/number_format.h"
+#include "lib/report/plan_sentences.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -64,18 +65,19 @@ std::string StepLine(const report::Run& run, int64_t total_steps) {
                                      report::HasLoss(last) ? absl::StrFormat("%.4g", last.loss) : "none", Norm(last.gradient_norm),
                                      Rate(last.learning_rate), run.unit == "tokens" ? "tok/s" : absl::StrCat(run.unit, "/s"),
                                      report::Count(last.tokens_per_second), report::StepSeconds(last.seconds));
-  if (run.plan && run.plan->predicted_step_s > 0) absl::StrAppend(&line, " (plan ", report::StepSeconds(run.plan->predicted_step_s), ")");
+  if (run.plan && run.plan->predicted_step_seconds > 0)
+    absl::StrAppend(&line, " (plan ", report::StepSeconds(run.plan->predicted_step_seconds), ")");
   if (last.step < total_steps) {
     absl::StrAppend(&line, " ETA ", report::TimeSpan(RecentStepSeconds(run) * static_cast<double>(total_steps - last.step)));
   }
   return line;
 }
 
-std::string PlanLine(const report::Plan& plan) {
+std::string PlanLine(const plan::Plan& plan) {
   std::vector<std::string> pipelines;
   for (int replica = 0; replica < plan.replicas; ++replica) {
     std::vector<std::string> devices;
-    for (const report::PlanStage& stage : plan.stages) devices.push_back(report::DeviceOf(stage, replica));
+    for (const plan::Stage& stage : plan.stages) devices.push_back(report::DeviceOf(stage, replica));
     pipelines.push_back(absl::StrJoin(devices, " > "));
   }
   const auto stages = static_cast<int64_t>(plan.stages.size());
@@ -86,13 +88,13 @@ std::string PlanLine(const report::Plan& plan) {
   if (plan.micro_batch_size > 0) absl::StrAppend(&line, " of ", plan.micro_batch_size);
   if (plan.replicas > 1) absl::StrAppend(&line, " (", absl::StrJoin(plan.micro_batches_by_replica, " + "), ")");
   if (plan.in_flight > 0) absl::StrAppend(&line, ", ", plan.in_flight, " in flight");
-  absl::StrAppend(&line, ", predicted step ", report::StepSeconds(plan.predicted_step_s));
+  absl::StrAppend(&line, ", predicted step ", report::StepSeconds(plan.predicted_step_seconds));
   return line;
 }
 
-std::vector<std::string> PlanLines(const report::Plan& plan) {
+std::vector<std::string> PlanLines(const plan::Plan& plan) {
   std::vector<std::string> lines;
-  for (const std::string& sentence : report::PlanSentences(plan.figures)) lines.push_back(absl::StrCat("plan: ", sentence));
+  for (const std::string& sentence : report::PlanSentences(plan)) lines.push_back(absl::StrCat("plan: ", sentence));
   return lines;
 }
 
@@ -189,7 +191,7 @@ void Progress::Show(LineType type, const report::Run& run) {
     case LineType::kPlan:
       Sentence(PlanLine(*run.plan));
       for (const std::string& line : PlanLines(*run.plan)) Sentence(line);
-      for (const std::string& line : report::PlanWarnings(run.plan->figures)) Sentence(line, /*warning=*/true);
+      for (const std::string& line : report::PlanWarnings(*run.plan)) Sentence(line, /*warning=*/true);
       Phase("executors build their stages");
       break;
     case LineType::kEvaluation: {

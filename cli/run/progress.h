@@ -21,9 +21,9 @@ namespace fusionllm::cli {
 std::string StepLine(const report::Run& run, int64_t total_steps);
 // "plan: op-fence, 2 stages (paris-0 > tokyo-0), 8 micro-batches, 4 in flight, predicted step 1.85s", of several replicas
 // "plan: op-fence, 2 replicas of 1 stage (a; b), 8 micro-batches (5 + 3), ..."
-std::string PlanLine(const report::Plan& plan);
+std::string PlanLine(const plan::Plan& plan);
 // What it means for the job, a line each: empty for plans of other builds.
-std::vector<std::string> PlanLines(const report::Plan& plan);
+std::vector<std::string> PlanLines(const plan::Plan& plan);
 
 struct ProgressStyle {
   bool redraw = false;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/json_text.h"
+#include "lib/plan/plan.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -19,6 +20,7 @@ using nlohmann::json;
 using report::Run;
 
 constexpr int64_t kMaxReplicas = 10'000;
+constexpr int64_t kMaxMicroBatches = 1'000'000;
 constexpr size_t kMaxSpans = 200'000;  // more would make an unreadable drawing even of one step
 
 const json& Get(const json& object, const char* key) {
@@ -79,93 +81,86 @@ std::vector<int64_t> Integers(const json& object, const char* key) {
   return List<int64_t>(object, key, [](const json& item) { return AsInteger(item); });
 }
 
-// A number that a plan may count its replicas by: no plan of ours has more, and what another one says takes no memory.
-int Replica(int64_t number) { return static_cast<int>(std::clamp<int64_t>(number, 0, kMaxReplicas)); }
+// No plan of ours has more of anything than `most`, and what another one says takes no memory.
+int Bounded(int64_t number, int64_t most) { return static_cast<int>(std::clamp<int64_t>(number, 0, most)); }
+int Replica(int64_t number) { return Bounded(number, kMaxReplicas); }
+int MicroBatches(int64_t number) { return Bounded(number, kMaxMicroBatches); }
 
-report::PlanFigures ReadFigures(const json& line) {
-  report::PlanFigures figures;
-  if (std::string unit = Text(line, "unit"); !unit.empty()) figures.unit = std::move(unit);
-  figures.step_s = Number(line, "predicted_step_seconds");
-  figures.tokens_per_s = Number(line, "tokens_per_second");
-  figures.parameters = Integer(line, "parameters");
-  figures.tokens_per_step = Integer(line, "tokens_per_step");
-  figures.steps = Integer(line, "steps");
-  figures.site_bytes = Integer(line, "site_bytes");
-  figures.loss_cost = Number(line, "loss_cost");
-  figures.loss_cost_source = Text(line, "loss_cost_source");
-  figures.bottleneck = Text(line, "bottleneck");
-  for (const char* list : {"links", "tied"}) {
-    for (const json& item : Get(line, list)) {
-      const std::string codec = Text(item, "codec");
-      figures.compressed = figures.compressed || (!codec.empty() && codec != "fp32");
-    }
-  }
-  for (const json& stage : Get(line, "stages")) {
-    figures.memory.push_back(
-        {absl::StrJoin(Texts(stage, "devices"), ","), Integer(stage, "memory_bytes"), Integer(stage, "device_memory_bytes")});
-  }
-  if (const json& fewer = Get(line, "fewer_in_flight"); fewer.is_object()) {
-    figures.fewer_in_flight = {static_cast<int>(Integer(fewer, "in_flight")), Number(fewer, "predicted_step_seconds"),
-                               Integer(fewer, "memory_bytes")};
-  }
-  figures.warnings = List<report::PlanFigures::Warning>(line, "warnings", [](const json& item) {
-    return report::PlanFigures::Warning{Text(item, "reason"), Text(item, "message")};
+plan::Stage ReadStage(const json& item) {
+  plan::Stage stage{.index = static_cast<int>(Integer(item, "index")),
+                    .devices = Texts(item, "devices"),
+                    .ops = Texts(item, "ops"),
+                    .compute_seconds = Number(item, "compute_seconds"),
+                    .codec_seconds = Number(item, "codec_seconds"),
+                    .update_seconds = Number(item, "update_seconds"),
+                    .in_flight = MicroBatches(Integer(item, "in_flight")),
+                    .memory_bytes = Integer(item, "memory_bytes"),
+                    .device_memory_bytes = Integer(item, "device_memory_bytes"),
+                    .sync_bytes = Integer(item, "sync_bytes")};
+  stage.by_replica = List<plan::Replica>(item, "by_replica", [](const json& rank) {
+    return plan::Replica{.compute_seconds = Number(rank, "compute_seconds"), .memory_bytes = Integer(rank, "memory_bytes")};
   });
-  return figures;
+  for (const int64_t replica : Integers(item, "chain")) stage.chain.push_back(Replica(replica));
+  return stage;
 }
 
-report::Plan ReadPlan(const json& line) {
-  report::Plan plan;
-  plan.epoch = Integer(line, "epoch");
-  plan.strategy = Text(line, "strategy");
-  plan.predicted_step_s = Number(line, "predicted_step_seconds");
-  plan.lower_bound_s = Number(line, "lower_bound_seconds");
-  plan.gap = Number(line, "gap");
-  plan.micro_batches = Integer(line, "micro_batches");
-  plan.micro_batch_size = Integer(line, "micro_batch_size");
-  plan.in_flight = Largest(Get(line, "in_flight"));
-  plan.replicas = std::max(1, Replica(Integer(line, "replicas")));
-  plan.micro_batches_by_replica = Integers(line, "micro_batches_by_replica");
-  plan.sync_s = Number(line, "sync_seconds");
-  plan.sync_bytes = Integer(line, "sync_bytes");
-  plan.stages = List<report::PlanStage>(line, "stages", [](const json& item) {
-    report::PlanStage stage;
-    stage.index = static_cast<int>(Integer(item, "index"));
-    stage.devices = Texts(item, "devices");
-    stage.ops = Texts(item, "ops");
-    stage.compute_s = Number(item, "compute_seconds");
-    stage.memory_bytes = Integer(item, "memory_bytes");
-    stage.sync_bytes = Integer(item, "sync_bytes");
-    stage.codec_s = Number(item, "codec_seconds");
-    stage.update_s = Number(item, "update_seconds");
-    stage.by_replica = List<report::PlanRank>(item, "by_replica", [](const json& rank) {
-      return report::PlanRank{.compute_s = Number(rank, "compute_seconds"), .memory_bytes = Integer(rank, "memory_bytes")};
-    });
-    for (const int64_t replica : Integers(item, "chain")) stage.chain.push_back(Replica(replica));
-    return stage;
-  });
-  if (plan.in_flight == 0) {
-    for (const json& stage : Get(line, "stages")) plan.in_flight = std::max(plan.in_flight, Integer(stage, "in_flight"));
-  }
-  plan.links = List<report::PlanLink>(line, "links", [](const json& item) {
-    return report::PlanLink{.src = Text(item, "src"),
-                            .dst = Text(item, "dst"),
-                            .bytes = Integer(item, "bytes"),
-                            .codec = Text(item, "codec"),
-                            .ratio = Number(item, "ratio", 1),
-                            .seconds = Number(item, "seconds"),
-                            .loss_cost = Number(item, "loss_cost"),
-                            .backward = Text(item, "direction") == "backward",
-                            .tied_bytes = Integer(item, "tied_bytes")};
-  });
-  plan.bottleneck = Text(line, "bottleneck");
+plan::Link ReadLink(const json& item) {
+  return {.src = Text(item, "src"),
+          .dst = Text(item, "dst"),
+          .backward = Text(item, "direction") == "backward",
+          .bytes = Integer(item, "bytes"),
+          .tied_bytes = Integer(item, "tied_bytes"),
+          .codec = Text(item, "codec"),
+          .ratio = Number(item, "ratio", 1),
+          .seconds = Number(item, "seconds"),
+          .loss_cost = Number(item, "loss_cost")};
+}
+
+// What the codecs cost; of a plan that does not say it as far as its links do.
+void ReadLossCost(const json& line, plan::Plan& plan) {
+  for (const plan::Link& link : plan.links) plan.loss_cost += link.loss_cost;
   for (const char* key : {"loss_cost", "expected_loss_increase"}) {
     if (Get(line, key).is_number()) plan.loss_cost = Number(line, key);
   }
   for (const char* key : {"loss_cost_source", "loss_increase_source"}) {
     if (const std::string source = Text(line, key); !source.empty()) plan.loss_cost_source = source;
   }
-  plan.figures = ReadFigures(line);
+}
+
+// For people: a plan that is acted on is read by wire::ParsePlan.
+plan::Plan ReadPlan(const json& line) {
+  plan::Plan plan{.strategy = Text(line, "strategy"),
+                  .predicted_step_seconds = Number(line, "predicted_step_seconds"),
+                  .lower_bound_seconds = Number(line, "lower_bound_seconds"),
+                  .gap = Number(line, "gap"),
+                  .micro_batches = MicroBatches(Integer(line, "micro_batches")),
+                  .micro_batch_size = Integer(line, "micro_batch_size"),
+                  .in_flight = MicroBatches(Largest(Get(line, "in_flight"))),
+                  .replicas = std::max(1, Replica(Integer(line, "replicas"))),
+                  .sync_seconds = Number(line, "sync_seconds"),
+                  .sync_bytes = Integer(line, "sync_bytes"),
+                  .unit = Text(line, "unit"),
+                  .tokens_per_second = Number(line, "tokens_per_second"),
+                  .parameters = Integer(line, "parameters"),
+                  .tokens_per_step = Integer(line, "tokens_per_step"),
+                  .steps = Integer(line, "steps"),
+                  .site_bytes = Integer(line, "site_bytes"),
+                  .bottleneck = Text(line, "bottleneck")};
+  for (const int64_t share : Integers(line, "micro_batches_by_replica")) plan.micro_batches_by_replica.push_back(MicroBatches(share));
+  plan.stages = List<plan::Stage>(line, "stages", ReadStage);
+  if (plan.in_flight == 0) {
+    for (const plan::Stage& stage : plan.stages) plan.in_flight = std::max(plan.in_flight, stage.in_flight);
+  }
+  plan.links = List<plan::Link>(line, "links", ReadLink);
+  plan.tied = List<plan::TiedParameter>(line, "tied", [](const json& item) { return plan::TiedParameter{.codec = Text(item, "codec")}; });
+  ReadLossCost(line, plan);
+  if (const json& fewer = Get(line, "fewer_in_flight"); fewer.is_object()) {
+    plan.fewer_in_flight = {.in_flight = MicroBatches(Integer(fewer, "in_flight")),
+                            .predicted_step_seconds = Number(fewer, "predicted_step_seconds"),
+                            .memory_bytes = Integer(fewer, "memory_bytes")};
+  }
+  plan.warnings = List<plan::Warning>(
+      line, "warnings", [](const json& item) { return plan::Warning{.reason = Text(item, "reason"), .message = Text(item, "message")}; });
   return plan;
 }
 

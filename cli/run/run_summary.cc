@@ -120,7 +120,7 @@ std::string CompleteSummary(absl::string_view line, const report::Run& run, cons
   }
   if (const std::string why = report::SlowStepSentence(run); !why.empty()) add("slower_than_planned", why);
   if (run.plan && !run.plan->bottleneck.empty()) add("bottleneck", run.plan->bottleneck);
-  if (run.plan && report::Compresses(*run.plan)) add("loss_cost", report::LossCost(*run.plan));
+  if (run.plan && report::Compresses(*run.plan)) add("loss_cost", run.plan->loss_cost);
   summary["report"] = report_path;
   return summary.dump(-1, ' ', false, json::error_handler_t::replace);
 }

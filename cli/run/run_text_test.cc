@@ -13,6 +13,7 @@
 #include "cli/run/run_recorder.h"
 #include "cli/run/summary_text.h"
 #include "cli/run/text_table.h"
+#include "lib/report/plan_sentences.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -89,7 +90,7 @@ TEST(PlanLineTest, WhatThePlanMeansFollowsALineEach) {
                                      "plan: between sites: 2.00 kB a step, 120 kB in all", "plan: limit: x.",
                                      "plan: compression: expected to raise the loss by 0.05 nats (a probe)",
                                      "plan: memory: a,c 1.00 MiB of 2.00 MiB"));
-  EXPECT_THAT(report::PlanWarnings(run.plan->figures), ::testing::ElementsAre("warning: DeviceNearlyIdle: a is"));
+  EXPECT_THAT(report::PlanWarnings(*run.plan), ::testing::ElementsAre("warning: DeviceNearlyIdle: a is"));
   EXPECT_THAT(PlanLines(*RunOf({kPlan}).plan), ::testing::ElementsAre(HasSubstr("memory: "))) << "what another build's plan says";
 }
 
@@ -238,7 +239,7 @@ TEST(RunRecorderTest, DirectionAndTiedBytesOfPlannedLinksAreRead) {
 TEST(RunRecorderTest, WhatThePlanSaysOfLimitAndCostIsRead) {
   const report::Run plain = RunOf({R"({"type":"plan","links":[{"src":"a","dst":"b","loss_cost":0.14}]})"});
   EXPECT_EQ(plain.plan->links[0].loss_cost, 0.14);
-  EXPECT_EQ(plain.plan->loss_cost, std::nullopt);
+  EXPECT_EQ(plain.plan->loss_cost, 0.14) << "all that is known";
   const report::Run run = RunOf({R"({"type":"plan","bottleneck":"The step is limited by x.","loss_cost":0.2,"loss_cost_source":"y"})"});
   EXPECT_EQ(run.plan->bottleneck, "The step is limited by x.");
   EXPECT_EQ(run.plan->loss_cost, 0.2);

@@ -21,12 +21,12 @@ namespace {
 // How the batch is shared out and what adding up costs, of plans with several replicas.
 void AddReplicas(const report::Run& run, TextTable& figures) {
   if (!run.plan || run.plan->replicas <= 1) return;
-  const report::Plan& plan = *run.plan;
+  const plan::Plan& plan = *run.plan;
   figures.Row({"replicas", absl::StrCat(plan.replicas, ", each of ", base::Pluralize(static_cast<int64_t>(plan.stages.size()), "stage"),
                                         ": ", absl::StrJoin(plan.micro_batches_by_replica, " + "), " of ",
                                         base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"))});
-  std::string sums = absl::StrCat(report::StepSeconds(plan.sync_s), " and ", report::TrafficBytes(static_cast<double>(plan.sync_bytes)),
-                                  " of a step predicted");
+  std::string sums = absl::StrCat(report::StepSeconds(plan.sync_seconds), " and ",
+                                  report::TrafficBytes(static_cast<double>(plan.sync_bytes)), " of a step predicted");
   const std::optional<int64_t> bytes = report::BytesBetweenReplicas(run);
   if (bytes && report::OwnSteps(run) > 0) {
     absl::StrAppend(&sums, ", ", report::TrafficBytes(static_cast<double>(*bytes) / report::StepsSent(run)), " measured");

@@ -35,7 +35,7 @@ void CodecBackoffs::BeginEpoch() {
 }
 
 // Of what the plan uses, less what was ordered since. What senders found of single values is not in it.
-std::optional<compression::CodecSpec> CodecBackoffs::MostAggressiveInForce(const PlanSummary& plan) const {
+std::optional<compression::CodecSpec> CodecBackoffs::MostAggressiveInForce(const RunPlan& plan) const {
   std::optional<compression::CodecSpec> most_aggressive = MostAggressiveCodec(plan);
   if (most_aggressive.has_value() && codec_limit_.has_value())
     most_aggressive = compression::LessAggressiveOf(*most_aggressive, *codec_limit_);
@@ -43,7 +43,7 @@ std::optional<compression::CodecSpec> CodecBackoffs::MostAggressiveInForce(const
   return most_aggressive;
 }
 
-void CodecBackoffs::OnMeasured(const StageMeasured& event, const PlanSummary& plan, ActionQueue& queue) {
+void CodecBackoffs::OnMeasured(const StageMeasured& event, const RunPlan& plan, ActionQueue& queue) {
   for (const CodecBackoff& found : event.backoffs) {
     const absl::StatusOr<compression::CodecSpec> to = compression::ParseCodecSpec(found.to);
     if (!to.ok() || !plan.Uses(event.name) || !plan.Uses(found.peer)) continue;
@@ -59,13 +59,13 @@ void CodecBackoffs::OnMeasured(const StageMeasured& event, const PlanSummary& pl
   }
 }
 
-void CodecBackoffs::EmitBackoff(const StageMeasured& event, const CodecBackoff& found, const PlanSummary& plan, ActionQueue& queue) const {
+void CodecBackoffs::EmitBackoff(const StageMeasured& event, const CodecBackoff& found, const RunPlan& plan, ActionQueue& queue) const {
   const int from = plan.RankOf(event.name), to = plan.RankOf(found.peer);
   EmitEvent backoff_event{.reason = "CompressionBackoff", .step = event.step, .device = event.name, .peer = found.peer, .backoff = found};
   SetStageAndReplica(plan, from, backoff_event);
-  for (const PlannedLink& link : plan.links) {
-    const bool there = link.src_rank == from && link.dst_rank == to, back = link.src_rank == to && link.dst_rank == from;
-    if (there || back)
+  for (const plan::Link& link : plan.plan.links) {
+    const std::pair<int, int> ranks = plan.RanksOf(link);
+    if (ranks == std::pair(from, to) || ranks == std::pair(to, from))
       backoff_event.expected_loss_increase = std::max(backoff_event.expected_loss_increase, link.loss_cost);  // the forward direction's
   }
   backoff_event.message = absl::StrFormat(
@@ -87,7 +87,7 @@ void CodecBackoffs::EmitBackoff(const StageMeasured& event, const CodecBackoff& 
   queue.Do(std::move(backoff_event));
 }
 
-bool CodecBackoffs::OnStep(const StepRecord& record, const PlanSummary& plan, ActionQueue& queue) {
+bool CodecBackoffs::OnStep(const StepRecord& record, const RunPlan& plan, ActionQueue& queue) {
   const std::optional<compression::CodecSpec> most_aggressive = MostAggressiveInForce(plan);
   if (!most_aggressive.has_value() || guard_ == compression::GuardMode::kNone) return false;
   if (record.counted == 0) return false;  // no target counts: there is no loss
@@ -109,8 +109,7 @@ bool CodecBackoffs::OnStep(const StepRecord& record, const PlanSummary& plan, Ac
   return true;
 }
 
-bool CodecBackoffs::OnNotFinite(const Ended& event, const std::string& where, int64_t last_step, const PlanSummary& plan,
-                                ActionQueue& queue) {
+bool CodecBackoffs::OnNotFinite(const Ended& event, const std::string& where, int64_t last_step, const RunPlan& plan, ActionQueue& queue) {
   const std::optional<compression::CodecSpec> most_aggressive = MostAggressiveInForce(plan);
   if (!event.not_finite || !most_aggressive.has_value() || !checkpoints_ || guard_ != compression::GuardMode::kAuto) return false;
   codec_limit_ = ++backoffs_from_not_finite_ > 1 ? compression::Exact() : compression::CodecAfterDivergence(*most_aggressive);

@@ -38,17 +38,17 @@ class CodecBackoffs {
   const CodecLimits& limits() const { return codec_limits_; }
 
   void BeginEpoch();
-  void OnMeasured(const StageMeasured& event, const PlanSummary& plan, ActionQueue& queue);
+  void OnMeasured(const StageMeasured& event, const RunPlan& plan, ActionQueue& queue);
   // True: the limit is another one.
-  bool OnStep(const StepRecord& record, const PlanSummary& plan, ActionQueue& queue);
+  bool OnStep(const StepRecord& record, const RunPlan& plan, ActionQueue& queue);
   // A stage has ended with numbers that are not finite, as `where` says. The first time less aggressive codecs follow; when that does not
   // help, compression is ruled out as the cause. True: the run goes on under the new limit, from its last checkpoint.
-  bool OnNotFinite(const Ended& event, const std::string& where, int64_t last_step, const PlanSummary& plan, ActionQueue& queue);
+  bool OnNotFinite(const Ended& event, const std::string& where, int64_t last_step, const RunPlan& plan, ActionQueue& queue);
 
  private:
   void SetLimit(const std::string& limit);
-  std::optional<compression::CodecSpec> MostAggressiveInForce(const PlanSummary& plan) const;
-  void EmitBackoff(const StageMeasured& event, const CodecBackoff& found, const PlanSummary& plan, ActionQueue& queue) const;
+  std::optional<compression::CodecSpec> MostAggressiveInForce(const RunPlan& plan) const;
+  void EmitBackoff(const StageMeasured& event, const CodecBackoff& found, const RunPlan& plan, ActionQueue& queue) const;
 
   compression::GuardMode guard_ = compression::GuardMode::kAuto;
   bool codecs_asked_for_ = false;

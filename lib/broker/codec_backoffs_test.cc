@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
@@ -16,12 +17,14 @@ using ::testing::IsEmpty;
 using testing::Of;
 using ::testing::SizeIs;
 
-PlanSummary CompressedPlan(const std::string& codec = "int4") {
-  return {.devices = {"a0", "b0"}, .links = {{.src_rank = 0, .dst_rank = 1, .codec = codec, .loss_cost = 0.25}}};
+RunPlan CompressedPlan(const std::string& codec = "int4") {
+  RunPlan plan = testing::PlanOn({"a0", "b0"});
+  plan.plan.links = {testing::Between(plan, 0, 1, {.codec = codec, .loss_cost = 0.25})};
+  return plan;
 }
 
 // A loss that is flat, and then another one, step by step.
-bool Diverge(CodecBackoffs& codecs, const PlanSummary& plan, ActionQueue& queue, float last = 9) {
+bool Diverge(CodecBackoffs& codecs, const RunPlan& plan, ActionQueue& queue, float last = 9) {
   bool changed = false;
   for (int64_t step = 1; step <= 60; ++step) {
     const float loss = step <= 45 ? 3 + 0.01f * static_cast<float>(step % 3) : last;

@@ -21,14 +21,14 @@ CodecKind TiedKindWithin(CodecKind kind) {
 
 }  // namespace
 
-std::optional<CodecSpec> MostAggressiveCodec(const PlanSummary& plan) {
+std::optional<CodecSpec> MostAggressiveCodec(const RunPlan& plan) {
   CodecSpec most_aggressive;
   const auto take = [&](const std::string& codec) {
     const absl::StatusOr<CodecSpec> spec = compression::ParseCodecSpec(codec);
     if (spec.ok() && std::pair(spec->kind, spec->ratio) > std::pair(most_aggressive.kind, most_aggressive.ratio)) most_aggressive = *spec;
   };
-  for (const PlannedLink& link : plan.links) take(link.codec);
-  for (const std::string& codec : plan.tied_codecs) take(codec);
+  for (const plan::Link& link : plan.plan.links) take(link.codec);
+  for (const plan::TiedParameter& tied : plan.plan.tied) take(tied.codec);
   if (most_aggressive.kind == CodecKind::kExact) return std::nullopt;
   return most_aggressive;
 }

@@ -14,7 +14,7 @@
 namespace fusionllm::broker {
 
 // None when the plan compresses nothing with loss, neither on links nor of tied gradients. A codec without a known name counts as exact.
-std::optional<compression::CodecSpec> MostAggressiveCodec(const PlanSummary& plan);
+std::optional<compression::CodecSpec> MostAggressiveCodec(const RunPlan& plan);
 
 // The job's compression with nothing beyond `limit` in the order of levels fp32, fp16, int8, int4, top-k by ratio. What the job asks for is
 // never made more aggressive: it may have a limit of its own.

@@ -12,9 +12,9 @@ using job::Codec;
 using job::Compression;
 using job::CompressionPolicy;
 
-PlanSummary PlanWith(const std::vector<std::string>& codecs) {
-  PlanSummary plan;
-  for (const std::string& codec : codecs) plan.links.push_back({.codec = codec});
+RunPlan PlanWith(const std::vector<std::string>& codecs) {
+  RunPlan plan;
+  for (const std::string& codec : codecs) plan.plan.links.push_back({.codec = codec});
   return plan;
 }
 
@@ -37,10 +37,10 @@ TEST(LimitedToTest, LeavesNothingBeyondTheLimit) {
 }
 
 TEST(HarshestCodecTest, CountsGradientsOfTiedParameters) {
-  PlanSummary plan = PlanWith({"fp32", "fp16"});
-  plan.tied_codecs = {"int8"};
+  RunPlan plan = PlanWith({"fp32", "fp16"});
+  plan.plan.tied = {{.codec = "int8"}};
   EXPECT_EQ(ToString(*MostAggressiveCodec(plan)), "int8");
-  plan.tied_codecs = {"fp32"};
+  plan.plan.tied = {{.codec = "fp32"}};
   EXPECT_EQ(ToString(*MostAggressiveCodec(plan)), "fp16");
 }
 

@@ -12,7 +12,7 @@
 namespace fusionllm::broker {
 namespace {
 
-double CostSeconds(const PlanSummary& plan) { return SecondsToEqualLoss(plan.predicted_step_s, LossCost(plan)); }
+double CostSeconds(const RunPlan& plan) { return SecondsToEqualLoss(plan.plan.predicted_step_seconds, LossCost(plan)); }
 
 // First those of a priority that are the first of their site, then the second.
 void Interleave(std::vector<DataStageSelector::Reader>& readers) {
@@ -49,8 +49,8 @@ std::optional<RequestPlan> DataStageSelector::Next() {
   return last_;
 }
 
-void DataStageSelector::Planned(PlanSummary plan) {
-  answers_.push_back({.reader = last_.data_device, .step_s = plan.predicted_step_s});
+void DataStageSelector::Planned(RunPlan plan) {
+  answers_.push_back({.reader = last_.data_device, .step_s = plan.plan.predicted_step_seconds});
   // Of two that are about equal the one that was asked about first, or noise in the measurements would choose.
   const double cost_s = CostSeconds(plan);
   if (chosen_.has_value() && !(cost_s > 0 && cost_s < (1 - kMinImprovement) * CostSeconds(chosen_->plan))) return;
@@ -78,7 +78,7 @@ std::string DataStageSelector::NotAskedAbout() const {
 
 std::string DataStageSelector::Account() const {
   if (answers_.size() < 2) return "";
-  const double step_s = chosen_->plan.predicted_step_s;
+  const double step_s = chosen_->plan.plan.predicted_step_seconds;
   std::string account = absl::StrCat(reader(), " reads the data", step_s > 0 ? absl::StrFormat(": %.3g s a step expected", step_s) : "");
   for (const Answer& answer : answers_) {
     if (answer.reader == reader()) continue;

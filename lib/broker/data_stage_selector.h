@@ -34,14 +34,14 @@ class DataStageSelector {
   // The next question; none when nothing is left to ask.
   std::optional<RequestPlan> Next();
   // The answer to the last one. A refusal without a reason, kSchedulerFailed, and what is said of the job whichever reads, end the asking.
-  void Planned(PlanSummary plan);
+  void Planned(RunPlan plan);
   void Refused(std::string reason, std::string message);
 
   // This one is there no more: it is not asked about, unless it was. What was answered stays.
   void Lost(const std::string& name);
 
   bool has_plan() const { return chosen_.has_value(); }
-  const PlanSummary& plan() const { return chosen_->plan; }                    // has_plan()
+  const RunPlan& plan() const { return chosen_->plan; }                        // has_plan()
   const RequestPlan& question() const { return chosen_->question; }            // which it answers; has_plan()
   const std::string& reader() const { return chosen_->question.data_device; }  // has_plan()
   std::string Account() const;  // of the choice, for people; has_plan(). Empty where there was none to make
@@ -59,7 +59,7 @@ class DataStageSelector {
   };
   struct Chosen {
     RequestPlan question;
-    PlanSummary plan;
+    RunPlan plan;
     int priority = 0;
   };
   std::string NotAskedAbout() const;

@@ -44,14 +44,14 @@ TEST(DataStageSelectorTest, WhileAllAreRefusedEachIsAskedAboutAndOfPlansFourAreC
     refused.Refused("InsufficientMemory", "too small");
   }
   EXPECT_EQ(NextOf(refused), "f");
-  refused.Planned({.predicted_step_s = 1});
+  refused.Planned({.plan = {.predicted_step_seconds = 1}});
   EXPECT_EQ(NextOf(refused), "none");
   EXPECT_EQ(refused.reader(), "f");
 
   DataStageSelector compared({}, six, Objective::kShortestStep);
   for (const char* name : {"a", "b", "c", "d"}) {
     EXPECT_EQ(NextOf(compared), name);
-    compared.Planned({.predicted_step_s = 1});
+    compared.Planned({.plan = {.predicted_step_seconds = 1}});
   }
   EXPECT_EQ(NextOf(compared), "none");
   EXPECT_THAT(compared.Account(), HasSubstr("2 more were not asked about"));
@@ -95,7 +95,7 @@ TEST(DataStageSelectorTest, AnExtraReaderIsInTheQuestionAboutItselfAlone) {
 TEST(DataStageSelectorTest, WhereAnyPlanWillDoTheFirstIsTaken) {
   DataStageSelector choice({}, {{"a", "a", 3}, {"b", "b", 3}}, Objective::kAnyPlan);
   EXPECT_EQ(NextOf(choice), "a");
-  choice.Planned({.predicted_step_s = 9});
+  choice.Planned({.plan = {.predicted_step_seconds = 9}});
   EXPECT_EQ(NextOf(choice), "none");
   EXPECT_EQ(choice.reader(), "a");
   EXPECT_THAT(choice.Account(), IsEmpty()) << "there was no choice to make";
@@ -106,11 +106,11 @@ TEST(DataStageSelectorTest, TheShortestStepToAnEqualLossIsTakenAmongTheHighestRa
   EXPECT_EQ(NextOf(choice), "a");
   choice.Refused("InsufficientMemory", "stage 0 needs more");
   EXPECT_EQ(NextOf(choice), "b");
-  choice.Planned({.predicted_step_s = 2});
+  choice.Planned({.plan = {.predicted_step_seconds = 2}});
   EXPECT_EQ(NextOf(choice), "c");
-  choice.Planned({.links = {{.loss_cost = 1}}, .predicted_step_s = 1});  // shorter, and it pays for that with loss
+  choice.Planned({.plan = {.predicted_step_seconds = 1, .links = {{.loss_cost = 1}}}});  // shorter, and it pays for that with loss
   EXPECT_EQ(NextOf(choice), "d");
-  choice.Planned({.predicted_step_s = 1.5});
+  choice.Planned({.plan = {.predicted_step_seconds = 1.5}});
   EXPECT_EQ(NextOf(choice), "none") << "the spare is for need";
   EXPECT_EQ(choice.reader(), "d");
   EXPECT_EQ(
@@ -122,9 +122,9 @@ TEST(DataStageSelectorTest, OfTwoThatAreAboutEqualOrUnknownItIsTheFirst) {
   for (const double second : {0.96, 1.0, 0.0}) {
     DataStageSelector choice({}, {{"a", "a", 3}, {"b", "b", 3}}, Objective::kShortestStep);
     EXPECT_EQ(NextOf(choice), "a");
-    choice.Planned({.predicted_step_s = 1});
+    choice.Planned({.plan = {.predicted_step_seconds = 1}});
     EXPECT_EQ(NextOf(choice), "b");
-    choice.Planned({.predicted_step_s = second});
+    choice.Planned({.plan = {.predicted_step_seconds = second}});
     EXPECT_EQ(choice.reader(), "a") << second;
   }
 }
@@ -144,7 +144,7 @@ TEST(DataStageSelectorTest, WhatNoOtherReaderCuresEndsTheAsking) {
 TEST(DataStageSelectorTest, ASchedulerThatFailsWhileItComparesLeavesThePlanThereIs) {
   DataStageSelector choice({}, {{"a", "a", 3}, {"b", "b", 3}, {"c", "c", 3}}, Objective::kShortestStep);
   EXPECT_EQ(NextOf(choice), "a");
-  choice.Planned({.predicted_step_s = 1});
+  choice.Planned({.plan = {.predicted_step_seconds = 1}});
   EXPECT_EQ(NextOf(choice), "b");
   choice.Refused(kSchedulerFailed, "scheduler: gone");
   EXPECT_EQ(NextOf(choice), "none");

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/broker/run_plan.h"
 #include "lib/checkpoint/manifest.h"
 
 namespace fusionllm::broker {
@@ -37,44 +38,6 @@ struct Link {
 
 // The name of the line between two devices, by source and destination.
 using Lines = std::map<std::pair<std::string, std::string>, std::string>;
-
-// One direction between two stages of a replica, by their ranks.
-struct PlannedLink {
-  int src_rank = 0;
-  int dst_rank = 0;
-  std::string codec;
-  double bytes = 0;      // of a step, on the wire
-  double loss_cost = 0;  // nats
-};
-
-// What the state machine must know of a plan; the document itself is opaque to it. A rank is what one device does: a stage of a replica.
-// Ranks are numbered replica by replica, so that with one replica they are its stages.
-struct PlanSummary {
-  std::string document;
-  std::vector<std::string> devices;   // by rank
-  std::vector<int64_t> memory_bytes;  // by rank
-  std::vector<double> stage_busy_s;   // by rank, of a step; 0: unknown, as for a spare that was not measured. May be empty
-  std::vector<PlannedLink> links;
-  std::vector<std::string> tied_codecs;  // of the gradients of each tied parameter
-  double predicted_step_s = 0;
-  // Known to the run, not to its document: executors that it was made over, and those that the run trains on when none is missing. 0: not
-  // known.
-  int executors = 0;
-  int wanted = 0;
-  int replicas = 1;  // of each stage; their number divides that of devices
-  // Of a step, of each replica; empty: as many for each.
-  std::vector<int64_t> micro_batches_by_replica;
-  int64_t micro_batch_size = 0;  // samples; 0: not known
-  int64_t micro_batches = 0;     // of a step, of all replicas; 0: not known
-
-  int stages() const { return static_cast<int>(devices.size()) / replicas; }
-  int StageOf(int rank) const { return rank % stages(); }
-  int ReplicaOf(int rank) const { return rank / stages(); }
-  int RankOf(const std::string& device) const;  // -1: it runs no stage
-  bool Uses(const std::string& device) const { return RankOf(device) >= 0; }
-  int64_t MicroBatchesOf(int rank) const;  // of a step, of the rank's replica; 0: not known
-  std::string Describe(int rank) const;    // "stage 1", "stage 1 of replica 0"
-};
 
 struct StepRecord {
   int64_t step = 0;
@@ -111,7 +74,7 @@ struct LinkProbed {
 };
 struct Planned {
   uint64_t id = 0;  // of the question: RequestPlan's
-  PlanSummary plan;
+  RunPlan plan;
 };
 // Of an answer that is no refusal of the planner: it was not reached, or has failed.
 inline constexpr char kSchedulerFailed[] = "SchedulerFailed";
@@ -172,8 +135,8 @@ struct ShardWritten {
 // What RequestPlan with an `alternative` is answered with, while the plan in force goes on.
 struct AlternativePlanned {
   uint64_t alternative = 0;
-  absl::StatusOr<PlanSummary> plan;  // a refusal is an error
-  std::string refusal_reason;        // then, as PlanRefused has it; empty: it is none of the planner, or its advice to stay
+  absl::StatusOr<RunPlan> plan;  // a refusal is an error
+  std::string refusal_reason;    // then, as PlanRefused has it; empty: it is none of the planner, or its advice to stay
 };
 struct CheckpointCommitted {
   int64_t step = 0;
@@ -303,7 +266,7 @@ struct EmitEvent {  // a line of type "event" (docs/reference/events.md)
   std::vector<DataFile> files, validation_files;  // the first ones that are read
 };
 // Says of an event which part of the plan it is about; a rank below 0: none.
-void SetStageAndReplica(const PlanSummary& plan, int rank, EmitEvent& event);
+void SetStageAndReplica(const RunPlan& plan, int rank, EmitEvent& event);
 
 struct PublishPlan {};  // the plan in force changed: print it
 struct PublishStep {

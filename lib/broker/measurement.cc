@@ -162,7 +162,7 @@ bool Measurement::PauseBeforeNextProbe(const std::string& src, const std::string
 }
 
 // A stage answers probes while it runs and sends none.
-bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiners, const PlanSummary& plan, const Membership& members,
+bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiners, const RunPlan& plan, const Membership& members,
                                      ActionQueue& queue) {
   if (late_joiners.empty() || state_ != State::kIdle) return false;
   for (const std::string& name : late_joiners) {

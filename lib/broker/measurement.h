@@ -72,8 +72,7 @@ class Measurement {
   std::pair<std::string, std::string> GiveUpProbe();
   void Lost(const std::string& device);
 
-  bool MeasureLateJoiners(const std::vector<std::string>& late_joiners, const PlanSummary& plan, const Membership& members,
-                          ActionQueue& queue);
+  bool MeasureLateJoiners(const std::vector<std::string>& late_joiners, const RunPlan& plan, const Membership& members, ActionQueue& queue);
   // On the ways from stages to late joiners nothing can be measured before the stages stop: the way back stands in for some of them.
   bool has_assumed_links() const { return !assumed_links_.empty(); }
 

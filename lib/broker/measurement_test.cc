@@ -142,7 +142,7 @@ TEST_F(MeasurementTest, LateJoinersAreMeasuredWithoutProbesOfStages) {
   Start({}, {"a0"});
   KnowAll();
   Join("b0");
-  const PlanSummary plan{.devices = {"a0"}};
+  const RunPlan plan{.devices = {"a0"}};
   const auto measured = [&] { return measurement_->MeasureLateJoiners({"b0"}, plan, *members_, queue_); };
   EXPECT_FALSE(measured());
   EXPECT_THAT(Of<StartCalibration>(queue_.Take()), SizeIs(1));
@@ -166,7 +166,7 @@ TEST_F(MeasurementTest, WhatIsMeasuredBesideARunIsMeasuredAgainAfterIt) {
   Start({}, {"a0"});
   KnowAll();
   Join("b0");
-  const PlanSummary plan{.devices = {"a0"}};
+  const RunPlan plan{.devices = {"a0"}};
   measurement_->MeasureLateJoiners({"b0"}, plan, *members_, queue_);
   queue_.Take();
   EXPECT_EQ(MeasureNext(/*after_run=*/true), Next::kCalibrates);

@@ -130,13 +130,11 @@ int Membership::Wanted() const {
   return std::max({static_cast<int>(by_name), min_executors_, max_trainers_});
 }
 
-bool Membership::IsBelowWanted(const PlanSummary& plan) const {
-  return plan.executors > 0 && plan.executors < std::min(plan.wanted, Wanted());
-}
+bool Membership::IsBelowWanted(const RunPlan& plan) const { return plan.executors > 0 && plan.executors < std::min(plan.wanted, Wanted()); }
 
-bool Membership::NeedsSpares(const PlanSummary& plan) const { return IsBelowWanted(plan) && Trainers() < Wanted(); }
+bool Membership::NeedsSpares(const RunPlan& plan) const { return IsBelowWanted(plan) && Trainers() < Wanted(); }
 
-std::vector<std::string> Membership::LateJoiners(const PlanSummary& plan) const {
+std::vector<std::string> Membership::LateJoiners(const RunPlan& plan) const {
   std::vector<std::string> names;
   if (!IsBelowWanted(plan)) return names;
   const bool spares = NeedsSpares(plan);

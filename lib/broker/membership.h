@@ -68,10 +68,10 @@ class Membership {
   int Wanted() const;                         // executors that the run trains on when none is missing
 
   // Devices that come while the plan in force does with fewer than the run wants.
-  bool IsBelowWanted(const PlanSummary& plan) const;
-  bool NeedsSpares(const PlanSummary& plan) const;                      // to make up for who is missing
-  std::vector<std::string> LateJoiners(const PlanSummary& plan) const;  // that no planner was asked about yet, or not for the last time
-  void MarkConsidered(const std::vector<std::string>& names);           // the planner's last word on them is known
+  bool IsBelowWanted(const RunPlan& plan) const;
+  bool NeedsSpares(const RunPlan& plan) const;                      // to make up for who is missing
+  std::vector<std::string> LateJoiners(const RunPlan& plan) const;  // that no planner was asked about yet, or not for the last time
+  void MarkConsidered(const std::vector<std::string>& names);       // the planner's last word on them is known
   bool IsConsidered(const std::string& name) const { return considered_.contains(name); }
 
  private:

@@ -106,7 +106,7 @@ TEST(MembershipTest, LateJoinersAreThoseThatThePlanDoesWithout) {
   Membership members(options);
   members.Join(Executor("a0"));
   members.Join(Executor("s0", 1, /*spare=*/true));
-  PlanSummary plan{.devices = {"a0"}, .executors = 1, .wanted = 2};
+  RunPlan plan{.devices = {"a0"}, .executors = 1, .wanted = 2};
   EXPECT_EQ(members.Wanted(), 2) << "the spare is known to be one";
   EXPECT_TRUE(members.NeedsSpares(plan));
   EXPECT_THAT(members.LateJoiners(plan), ElementsAre("s0"));

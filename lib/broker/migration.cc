@@ -1,5 +1,6 @@
 #include "lib/broker/migration.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -9,12 +10,13 @@
 
 namespace fusionllm::broker {
 
-double LossCost(const PlanSummary& plan) {
-  std::vector<int64_t> shares = plan.micro_batches_by_replica;
-  if (shares.size() != static_cast<size_t>(plan.replicas)) shares.assign(static_cast<size_t>(plan.replicas), 1);
+double LossCost(const RunPlan& plan) {
+  std::vector<int> shares = plan.plan.micro_batches_by_replica;
+  const auto replicas = static_cast<size_t>(plan.plan.replicas);
+  if (shares.size() != replicas) shares.assign(replicas, 1);
   double cost = 0;
-  for (const PlannedLink& link : plan.links) {
-    const int replica = plan.replicas == 1 ? 0 : plan.ReplicaOf(link.src_rank);
+  for (const plan::Link& link : plan.plan.links) {
+    const int replica = replicas == 1 ? 0 : plan.ReplicaOf(std::max(0, plan.RanksOf(link).first));
     cost += link.loss_cost * static_cast<double>(shares[static_cast<size_t>(replica)]);
   }
   return cost / static_cast<double>(std::accumulate(shares.begin(), shares.end(), int64_t{0}));

@@ -14,7 +14,7 @@ inline constexpr double kMinImprovement = 0.05;  // of a step: less is noise
 
 // Plans are compared by the time to an equal loss (docs/design/adr/0003).
 // Nats, of its codecs: the mean over micro-batches of what the links of their replica cost, as the planner has it.
-double LossCost(const PlanSummary& plan);
+double LossCost(const RunPlan& plan);
 double SecondsToEqualLoss(double step_s, double loss_cost);
 
 struct MigrationCase {

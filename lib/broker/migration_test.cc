@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/broker/testing/run_plans.h"
 
 namespace fusionllm::broker {
 namespace {
@@ -66,18 +67,20 @@ TEST(MigrationJudgeTest, TimeBoughtWithLossIsWorthLess) {
 }
 
 // Two pipelines of two stages: c > d, the second, has the only link that costs anything.
-PlanSummary TwoPipelines(std::vector<int64_t> shares) {
-  return {.devices = {"a", "b", "c", "d"},
-          .links = {{.src_rank = 0, .dst_rank = 1}, {.src_rank = 2, .dst_rank = 3, .codec = "topk", .loss_cost = 0.1}},
-          .replicas = 2,
-          .micro_batches_by_replica = std::move(shares)};
+RunPlan TwoPipelines(std::vector<int> shares) {
+  RunPlan plan = testing::PlanOn({"a", "b", "c", "d"}, {}, /*memory_bytes=*/0, /*replicas=*/2);
+  plan.plan.links = {testing::Between(plan, 0, 1), testing::Between(plan, 2, 3, {.codec = "topk", .loss_cost = 0.1})};
+  plan.plan.micro_batches_by_replica = std::move(shares);
+  return plan;
 }
 
 TEST(LossCostTest, APipelinesLinksCostWhatItTakesOfTheBatch) {
   EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({7, 1})), 0.1 / 8);
   EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({1, 7})), 0.1 * 7 / 8);
   EXPECT_DOUBLE_EQ(LossCost(TwoPipelines({})), 0.1 / 2) << "as much each where the plan does not say";
-  EXPECT_DOUBLE_EQ(LossCost({.devices = {"a", "b"}, .links = {{.dst_rank = 1, .loss_cost = 0.1}, {.src_rank = 1, .loss_cost = 0.2}}}), 0.3);
+  RunPlan one = testing::PlanOn({"a", "b"});
+  one.plan.links = {testing::Between(one, 0, 1, {.loss_cost = 0.1}), testing::Between(one, 1, 0, {.loss_cost = 0.2})};
+  EXPECT_DOUBLE_EQ(LossCost(one), 0.3);
 }
 
 // With the weight of half a batch the link would seem to take more than the least gain of a step.

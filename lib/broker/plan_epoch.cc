@@ -15,7 +15,7 @@ PlanEpoch::PlanEpoch(const RunOptions& options)
       number_(options.last_epoch),
       last_step_(options.start_step) {}
 
-void PlanEpoch::Adopt(uint32_t number, PlanSummary plan, int64_t last_step, std::map<std::string, int64_t> ended_at) {
+void PlanEpoch::Adopt(uint32_t number, RunPlan plan, int64_t last_step, std::map<std::string, int64_t> ended_at) {
   number_ = number;
   plan_ = std::move(plan);
   last_step_ = last_step;
@@ -28,18 +28,14 @@ void PlanEpoch::Adopt(uint32_t number, PlanSummary plan, int64_t last_step, std:
   state_ = broken ? State::kBroken : State::kReturning;
 }
 
-void PlanEpoch::SetFigures(const PlanSummary& plan) {
+void PlanEpoch::SetFigures(const RunPlan& plan) {
   const int executors = plan_.executors, wanted = plan_.wanted;
   plan_ = plan;
   plan_.executors = executors;
   plan_.wanted = wanted;
 }
 
-void PlanEpoch::SetDevice(int rank, const std::string& device) {
-  const auto at = static_cast<size_t>(rank);
-  plan_.devices[at] = device;
-  if (at < plan_.stage_busy_s.size()) plan_.stage_busy_s[at] = 0;  // was another device's
-}
+void PlanEpoch::SetDevice(int rank, const std::string& device) { plan_.devices[static_cast<size_t>(rank)] = device; }
 
 void PlanEpoch::RecordForeign(uint32_t number) { foreign_ = std::max(foreign_, number); }
 

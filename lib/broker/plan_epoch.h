@@ -41,22 +41,22 @@ class PlanEpoch {
   enum class State : uint8_t { kNone, kReturning, kBroken, kLoading, kRunning, kStopping, kPausing, kEnded };
 
   explicit PlanEpoch(const RunOptions& options);
-  void Adopt(uint32_t number, PlanSummary plan, int64_t last_step, std::map<std::string, int64_t> ended_at);
+  void Adopt(uint32_t number, RunPlan plan, int64_t last_step, std::map<std::string, int64_t> ended_at);
 
   State state() const { return state_; }
   bool adopted() const { return state_ == State::kReturning || state_ == State::kBroken; }
   bool runs() const { return state_ == State::kRunning; }
   uint32_t number() const { return number_; }
   int64_t last_step() const { return last_step_; }
-  const PlanSummary& plan() const { return plan_; }
+  const RunPlan& plan() const { return plan_; }
   bool planned() const { return !plan_.devices.empty(); }
   bool stepped() const { return stepped_; }          // a step of this run was made
   bool loaded_once() const { return loaded_once_; }  // an epoch of this run had all its stages ready
   double load_s() const { return load_s_; }          // of the slowest stage, of the newest epoch
 
   // The plan, between two epochs.
-  void SetPlan(PlanSummary plan) { plan_ = std::move(plan); }
-  void SetFigures(const PlanSummary& plan);  // the same stages on the same devices, as they are expected to do now
+  void SetPlan(RunPlan plan) { plan_ = std::move(plan); }
+  void SetFigures(const RunPlan& plan);  // the same stages on the same devices, as they are expected to do now
   void SetDevice(int rank, const std::string& device);
 
   // An adopted epoch.
@@ -107,7 +107,7 @@ class PlanEpoch {
   std::set<std::string> gone_;
 
   State state_ = State::kNone;
-  PlanSummary plan_;
+  RunPlan plan_;
   uint32_t number_ = 0;
   uint32_t foreign_ = 0;           // newest that is not of this broker
   std::set<std::string> waiting_;  // executors that have not come back (adopted), are not ready (kLoading), have not stopped (kStopping)

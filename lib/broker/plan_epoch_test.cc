@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
@@ -21,12 +22,12 @@ class PlanEpochTest : public ::testing::Test {
   PlanEpochTest() {
     for (const char* name : {"a0", "b0", "c0", "d0"}) members_.Join({.name = name, .incarnation = 1});
   }
-  static PlanSummary TwoStages(int replicas = 1) {
-    PlanSummary plan{.devices = {"a0", "b0"}, .stage_busy_s = {0.1, 0.2}, .replicas = replicas};
-    if (replicas == 2) plan.devices = {"a0", "b0", "c0", "d0"};
-    return plan;
+  static RunPlan TwoStages(int replicas = 1) {
+    std::vector<std::string> devices = {"a0", "b0"};
+    if (replicas == 2) devices.insert(devices.end(), {"c0", "d0"});
+    return testing::PlanOn(devices, {0.1, 0.2}, /*memory_bytes=*/0, replicas);
   }
-  void Run(PlanEpoch& epoch, PlanSummary plan) {
+  void Run(PlanEpoch& epoch, RunPlan plan) {
     epoch.SetPlan(std::move(plan));
     epoch.Begin(0);
     epoch.Start();
@@ -174,12 +175,12 @@ TEST_F(PlanEpochTest, DeviceThatIsReplacedLeavesNoFigures) {
   epoch.SetPlan(TwoStages());
   epoch.SetDevice(1, "c0");
   EXPECT_EQ(epoch.plan().devices, (std::vector<std::string>{"a0", "c0"}));
-  EXPECT_EQ(epoch.plan().stage_busy_s, (std::vector<double>{0.1, 0}));
-  PlanSummary figures = epoch.plan();
-  figures.stage_busy_s[1] = 0.4;
+  EXPECT_EQ(testing::BusySeconds(epoch.plan()), (std::vector<double>{0.1, 0}));
+  RunPlan figures = epoch.plan();
+  testing::SetStages(figures, {0.1, 0.4});
   figures.wanted = 9;
   epoch.SetFigures(figures);
-  EXPECT_EQ(epoch.plan().stage_busy_s[1], 0.4);
+  EXPECT_EQ(epoch.plan().BusySecondsOf(1), 0.4);
   EXPECT_EQ(epoch.plan().wanted, 0) << "known to the run, not to the planner's document";
 }
 

@@ -31,19 +31,20 @@ void Remember(double value, size_t most, std::deque<double>& values) {
 
 }  // namespace
 
-void PlanMonitor::Begin(const PlanSummary& plan, const FiguresOf& figures_of, const SharesWire& shares_wire) {
+void PlanMonitor::Begin(const RunPlan& plan, const FiguresOf& figures_of, const SharesWire& shares_wire) {
   *this = PlanMonitor();
   plan_ = plan;
-  const int ranks = static_cast<int>(plan.devices.size());
-  for (const PlannedLink& link : plan.links) {
-    if (link.src_rank < 0 || link.src_rank >= ranks || link.dst_rank < 0 || link.dst_rank >= ranks) continue;
-    const std::string &src = plan.devices[link.src_rank], &dst = plan.devices[link.dst_rank];
+  for (const plan::Link& link : plan.plan.links) {
+    const auto [src_rank, dst_rank] = plan.RanksOf(link);
+    if (src_rank < 0) continue;
+    const std::string &src = plan.devices[src_rank], &dst = plan.devices[dst_rank];
     const auto known = std::find_if(links_.begin(), links_.end(), [&](const WatchedLink& w) { return w.src == src && w.dst == dst; });
-    const double message_bytes = link.bytes / std::max<double>(1, static_cast<double>(plan.MicroBatchesOf(link.src_rank)));
+    const auto bytes = static_cast<double>(link.bytes);
+    const double message_bytes = bytes / std::max<double>(1, static_cast<double>(plan.MicroBatchesOf(src_rank)));
     if (known == links_.end()) {
-      links_.push_back({.src = src, .dst = dst, .bytes = link.bytes, .message_bytes = message_bytes});
+      links_.push_back({.src = src, .dst = dst, .bytes = bytes, .message_bytes = message_bytes});
     } else {
-      known->bytes += link.bytes;
+      known->bytes += bytes;
       known->message_bytes = std::min(known->message_bytes, message_bytes);
     }
   }
@@ -87,7 +88,7 @@ std::vector<Drift> PlanMonitor::JudgeWhole(int64_t step) {
     stages.push_back({.device = plan_.devices[i],
                       .place = plan_.Describe(static_cast<int>(i)),
                       .busy_s = stage->second.busy_s,
-                      .expected_s = i < plan_.stage_busy_s.size() ? plan_.stage_busy_s[i] : 0});
+                      .expected_s = plan_.BusySecondsOf(static_cast<int>(i))});
   }
   std::vector<LinkLoad> links;
   for (WatchedLink& link : links_) {
@@ -106,7 +107,7 @@ std::vector<Drift> PlanMonitor::JudgeWhole(int64_t step) {
                      .usual_bytes_per_s = link.usual_bytes_per_s});
   }
   const double step_seconds = open.step_seconds;
-  std::vector<Drift> drifts = drift_.Observe({.seconds = step_seconds, .predicted_s = plan_.predicted_step_s}, stages, links);
+  std::vector<Drift> drifts = drift_.Observe({.seconds = step_seconds, .predicted_s = plan_.plan.predicted_step_seconds}, stages, links);
   Remember(step_seconds, kRecentSteps, recent_s_);
   if (drift_.quiet()) Remember(step_seconds, kWellSteps, well_s_);
   if (!drift_.drifting() && !weighs_late_joiners_) judge_.Reset();
@@ -124,16 +125,16 @@ bool PlanMonitor::AsksForAlternative(int64_t last_step, bool late_joiners) {
 }
 
 double PlanMonitor::PredictionBias() const {
-  if (well_s_.size() < kRecentSteps || !(plan_.predicted_step_s > 0)) return kUnprovenBias;
-  return std::clamp(Median(well_s_) / plan_.predicted_step_s, 1.0, kMaxBias);
+  if (well_s_.size() < kRecentSteps || !(plan_.plan.predicted_step_seconds > 0)) return kUnprovenBias;
+  return std::clamp(Median(well_s_) / plan_.plan.predicted_step_seconds, 1.0, kMaxBias);
 }
 
-MigrationJudge::Verdict PlanMonitor::Judge(const PlanSummary& other, int64_t last_step, int64_t total_steps, double move_s,
+MigrationJudge::Verdict PlanMonitor::Judge(const RunPlan& other, int64_t last_step, int64_t total_steps, double move_s,
                                            std::string* figures) {
   const double bias = PredictionBias();
   const MigrationJudge::Verdict verdict = judge_.Judge({.step_s = Median(recent_s_),
                                                         .loss_cost = LossCost(plan_),
-                                                        .other_step_s = other.predicted_step_s * bias,
+                                                        .other_step_s = other.plan.predicted_step_seconds * bias,
                                                         .bias = bias,
                                                         .other_loss_cost = LossCost(other),
                                                         .steps_left = total_steps - last_step,

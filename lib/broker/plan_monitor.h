@@ -34,7 +34,7 @@ class PlanMonitor {
   using FiguresOf = std::function<LinkFigures(const std::string& src, const std::string& dst)>;
   // Two links that share one wire, by their devices.
   using SharesWire = std::function<bool(const std::pair<std::string, std::string>&, const std::pair<std::string, std::string>&)>;
-  void Begin(const PlanSummary& plan, const FiguresOf& figures_of, const SharesWire& shares_wire);
+  void Begin(const RunPlan& plan, const FiguresOf& figures_of, const SharesWire& shares_wire);
 
   // In any order; a step is judged when all of its parts are there.
   std::vector<Drift> On(const StageMeasured& event);
@@ -45,7 +45,7 @@ class PlanMonitor {
   bool AsksForAlternative(int64_t last_step, bool late_joiners = false);
 
   // Judges a plan that was made from the newest measurements. kMove only twice in a row.
-  MigrationJudge::Verdict Judge(const PlanSummary& other, int64_t last_step, int64_t total_steps, double move_s, std::string* figures);
+  MigrationJudge::Verdict Judge(const RunPlan& other, int64_t last_step, int64_t total_steps, double move_s, std::string* figures);
 
   // The planner was asked and knows nothing that is worth a move: what was found before counts no more.
   void ResetMigration() {
@@ -83,7 +83,7 @@ class PlanMonitor {
   std::vector<Drift> JudgeWhole(int64_t step);
   double PredictionBias() const;
 
-  PlanSummary plan_;
+  RunPlan plan_;
   SlowdownDetector drift_;
   MigrationJudge judge_;
   std::vector<WatchedLink> links_;

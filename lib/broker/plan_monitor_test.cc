@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/broker/testing/run_plans.h"
 
 namespace fusionllm::broker {
 namespace {
@@ -21,11 +22,9 @@ using ::testing::StartsWith;
 class SharedWire : public ::testing::Test {
  protected:
   SharedWire() {
-    PlanSummary plan;
-    plan.devices = {"a", "b", "c"};
-    plan.predicted_step_s = 1;
-    plan.stage_busy_s = {0.5, 0.5, 0.5};
-    plan.links = {{.src_rank = 0, .dst_rank = 2, .bytes = 4e3}, {.src_rank = 1, .dst_rank = 2, .bytes = 5e5}};
+    RunPlan plan = testing::PlanOn({"a", "b", "c"}, {0.5, 0.5, 0.5});
+    plan.plan.predicted_step_seconds = 1;
+    plan.plan.links = {testing::Between(plan, 0, 2, {.bytes = 4'000}), testing::Between(plan, 1, 2, {.bytes = 500'000})};
     plan_monitor_.Begin(
         plan,
         [](const std::string&, const std::string&) {
@@ -83,12 +82,10 @@ TEST_F(SharedWire, AnOldMeasurementIsNoNewEvidence) {
 
 // Two stages, 40 ms of round trip apart over 3.8 MB/s: eight messages of 90 kB a step take 64 ms each, and not the 24 ms of the rate alone.
 std::vector<Drift> FortyStepsOverSlowPath(double bytes_per_s, double step_seconds) {
-  PlanSummary plan;
-  plan.devices = {"a", "b"};
-  plan.stage_busy_s = {0.1, 0.1};
-  plan.predicted_step_s = 0.6;
-  plan.micro_batches = 8;
-  plan.links = {{.src_rank = 0, .dst_rank = 1, .bytes = 8 * 90e3}};
+  RunPlan plan = testing::PlanOn({"a", "b"}, {0.1, 0.1});
+  plan.plan.predicted_step_seconds = 0.6;
+  plan.plan.micro_batches = 8;
+  plan.plan.links = {testing::Between(plan, 0, 1, {.bytes = 8 * 90'000})};
   PlanMonitor watch;
   watch.Begin(
       plan,
@@ -117,11 +114,8 @@ TEST(PlanMonitorTest, ASlowLinkInAStepThatKeepsItsPredictionIsNotReported) { EXP
 
 // Two pipelines of two stages, of which c and d are the second.
 TEST(PlanMonitorTest, AStragglerIsNamedByItsStageAndReplica) {
-  PlanSummary plan;
-  plan.devices = {"a", "b", "c", "d"};
-  plan.stage_busy_s = {0.4, 0.4, 0.4, 0.4};
-  plan.predicted_step_s = 1;
-  plan.replicas = 2;
+  RunPlan plan = testing::PlanOn({"a", "b", "c", "d"}, {0.4, 0.4, 0.4, 0.4}, /*memory_bytes=*/0, /*replicas=*/2);
+  plan.plan.predicted_step_seconds = 1;
   PlanMonitor watch;
   watch.Begin(
       plan, [](const std::string&, const std::string&) { return PlanMonitor::LinkFigures(); },

@@ -19,9 +19,9 @@ PlanRequests::PlanRequests(const RunOptions& options)
 
 RequestPlan PlanRequests::Compose(bool with_spares, const std::map<std::string, double>& slowness, const std::string& codec_limit,
                                   const PlanEpoch& epoch, const Membership& members) {
-  const PlanSummary& plan = epoch.plan();
+  const RunPlan& plan = epoch.plan();
   RequestPlan ask{.again = epoch.number() > 0,
-                  .micro_batch_size = plan.micro_batch_size > 0 ? plan.micro_batch_size : micro_batch_size_,
+                  .micro_batch_size = plan.plan.micro_batch_size > 0 ? plan.plan.micro_batch_size : micro_batch_size_,
                   .codec_limit = codec_limit,
                   .slowness = slowness_};
   for (const auto& [name, member] : members.members()) {
@@ -81,7 +81,7 @@ bool PlanRequests::AskNext(ActionQueue& queue) {
 }
 
 // What the plan promises was said of the devices that were lost; the stages stay what they are.
-void PlanRequests::AskForFigures(RequestPlan question, const PlanSummary& plan, ActionQueue& queue) {
+void PlanRequests::AskForFigures(RequestPlan question, const RunPlan& plan, ActionQueue& queue) {
   state_ = State::kFigures;
   queue.Await(kFiguresSeconds, "the scheduler");
   question.id = ++asked_;
@@ -109,14 +109,14 @@ void PlanRequests::NoteAsked(const RequestPlan& question, const Membership& memb
                                                     [&](const std::string& name) { return members.MayTrain(members.at(name)); }));
 }
 
-PlanSummary PlanRequests::Selected(const Membership& members, const Measurement& measurement) {
+RunPlan PlanRequests::Selected(const Membership& members, const Measurement& measurement) {
   NoteAsked(selector_.question(), members, measurement);
-  PlanSummary plan = selector_.plan();
+  RunPlan plan = selector_.plan();
   SetExecutors(plan, members);
   return plan;
 }
 
-void PlanRequests::SetExecutors(PlanSummary& plan, const Membership& members) const {
+void PlanRequests::SetExecutors(RunPlan& plan, const Membership& members) const {
   plan.executors = executors_asked_;
   plan.wanted = members.Wanted();
 }
@@ -127,22 +127,22 @@ void PlanRequests::EmitDataStageSelected(int64_t last_step, ActionQueue& queue) 
   queue.Do(EmitEvent{.reason = "DataStageSelected", .step = last_step, .message = std::move(account), .device = selector_.reader()});
 }
 
-std::string PlanRequests::Describe(const PlanSummary& taken, const PlanSummary& before, const std::string& why,
-                                   const Membership& members) const {
+std::string PlanRequests::Describe(const RunPlan& taken, const RunPlan& before, const std::string& why, const Membership& members) const {
   // No plan with that of the run fitted the memory that is left.
-  const int64_t size_before = before.micro_batch_size > 0 ? before.micro_batch_size : micro_batch_size_;
+  const int64_t size_before = before.plan.micro_batch_size > 0 ? before.plan.micro_batch_size : micro_batch_size_;
+  const int64_t size = taken.plan.micro_batch_size;
   std::string other_size;
-  if (size_before > 0 && taken.micro_batch_size > 0 && taken.micro_batch_size != size_before) {
-    other_size = absl::StrFormat(", with micro-batches of %d instead of %d, which no longer fit: losses have other bits from here on",
-                                 taken.micro_batch_size, size_before);
+  if (size_before > 0 && size > 0 && size != size_before) {
+    other_size = absl::StrFormat(", with micro-batches of %d instead of %d, which no longer fit: losses have other bits from here on", size,
+                                 size_before);
   }
-  return absl::StrCat(taken.replicas > 1 ? absl::StrCat(taken.replicas, " replicas of ") : "", base::Pluralize(taken.stages(), "stage"),
-                      " on ", absl::StrJoin(taken.devices, ", "), other_size, why.empty() ? "" : ": ", why,
-                      LessThanAskedFor(taken, members));
+  return absl::StrCat(taken.plan.replicas > 1 ? absl::StrCat(taken.plan.replicas, " replicas of ") : "",
+                      base::Pluralize(taken.stages(), "stage"), " on ", absl::StrJoin(taken.devices, ", "), other_size,
+                      why.empty() ? "" : ": ", why, LessThanAskedFor(taken, members));
 }
 
 // "; fewer stages than spec.strategy.stages, 2, asks for, since executors were lost"; empty: the plan has what was asked for.
-std::string PlanRequests::LessThanAskedFor(const PlanSummary& plan, const Membership& members) const {
+std::string PlanRequests::LessThanAskedFor(const RunPlan& plan, const Membership& members) const {
   std::vector<std::string> less;
   if (plan.stages() < min_stages_) less.push_back(absl::StrCat("stages than spec.strategy.stages, ", min_stages_, ","));
   if (members.Executors() < min_executors_) less.push_back(absl::StrCat("executors than spec.executors.min, ", min_executors_, ","));

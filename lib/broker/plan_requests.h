@@ -49,11 +49,11 @@ class PlanRequests {
               const PlanEpoch& epoch, const Membership& members, const Measurement& measurement);
   void BeginPlanning();              // what follows is asked before the next epoch
   bool AskNext(ActionQueue& queue);  // false: nothing is left to ask
-  void AskForFigures(RequestPlan question, const PlanSummary& plan, ActionQueue& queue);
+  void AskForFigures(RequestPlan question, const RunPlan& plan, ActionQueue& queue);
   // While the plan in force goes on; none: nothing is left to ask.
   std::optional<RequestPlan> NextAlternative(const Membership& members, const Measurement& measurement);
 
-  void Planned(const PlanSummary& plan) { selector_.Planned(plan); }
+  void Planned(const RunPlan& plan) { selector_.Planned(plan); }
   void Refused(const std::string& reason, const std::string& message) { selector_.Refused(reason, message); }
   bool has_plan() const { return selector_.has_plan(); }
   bool joined_since_asked() const { return joined_since_asked_; }  // then another question may be answered otherwise
@@ -61,20 +61,20 @@ class PlanRequests {
   std::string RefusalMessage() const { return selector_.RefusalMessage(); }
 
   // What is taken of the answers, has_plan().
-  PlanSummary Selected(const Membership& members, const Measurement& measurement);
-  void SetExecutors(PlanSummary& plan, const Membership& members) const;  // that it was made over
+  RunPlan Selected(const Membership& members, const Measurement& measurement);
+  void SetExecutors(RunPlan& plan, const Membership& members) const;  // that it was made over
   void EmitDataStageSelected(int64_t last_step, ActionQueue& queue) const;
   // Devices of the question last asked, less those that nothing is known of.
   const std::vector<std::string>& devices_asked() const { return devices_asked_; }
   void TakeSlowness() { slowness_ = slowness_asked_; }  // the plan in force is to know it
   // For people: "2 stages on a0, b0", how its micro-batches are others than before, `why`, and what it has less of than the job asks for.
-  std::string Describe(const PlanSummary& taken, const PlanSummary& before, const std::string& why, const Membership& members) const;
+  std::string Describe(const RunPlan& taken, const RunPlan& before, const std::string& why, const Membership& members) const;
 
  private:
   std::vector<DataStageSelector::Reader> ReadersFor(const RequestPlan& question, const std::map<std::string, double>& slowness,
                                                     const PlanEpoch& epoch, const Membership& members,
                                                     const Measurement& measurement) const;
-  std::string LessThanAskedFor(const PlanSummary& plan, const Membership& members) const;
+  std::string LessThanAskedFor(const RunPlan& plan, const Membership& members) const;
   void NoteAsked(const RequestPlan& question, const Membership& members, const Measurement& measurement);
 
   std::set<std::string> data_devices_;

@@ -54,7 +54,7 @@ TEST_F(PlanRequestsTest, QuestionIsAboutWhoIsPresent) {
   EXPECT_EQ(first.micro_batch_size, 2);
   EXPECT_EQ(first.codec_limit, "int8");
   EXPECT_THAT(Compose(/*with_spares=*/true).devices, SizeIs(4));
-  epoch_.SetPlan({.devices = {"a0", "s0"}, .micro_batch_size = 4});
+  epoch_.SetPlan({.devices = {"a0", "s0"}, .plan = {.micro_batch_size = 4}});
   epoch_.Begin(0);
   const RequestPlan second = Compose();
   EXPECT_THAT(second.devices, SizeIs(4)) << "the spare has a stage";
@@ -100,12 +100,12 @@ TEST_F(PlanRequestsTest, ComparisonOfReadersWaitsLessForTheSecond) {
   Select(DataStageSelector::Objective::kShortestStep);
   EXPECT_TRUE(requests_.AskNext(queue_));
   EXPECT_EQ(Of<StartTimer>(queue_.Take()).back().seconds, kPlanSeconds);
-  requests_.Planned({.devices = {"a0"}, .predicted_step_s = 2});
+  requests_.Planned({.devices = {"a0"}, .plan = {.predicted_step_seconds = 2}});
   EXPECT_TRUE(requests_.AskNext(queue_));
   EXPECT_EQ(Of<StartTimer>(queue_.Take()).back().seconds, kComparisonSeconds);
-  requests_.Planned({.devices = {"b0"}, .predicted_step_s = 1});
+  requests_.Planned({.devices = {"b0"}, .plan = {.predicted_step_seconds = 1}});
   EXPECT_FALSE(requests_.AskNext(queue_));
-  const PlanSummary plan = requests_.Selected(members_, measurement_);
+  const RunPlan plan = requests_.Selected(members_, measurement_);
   EXPECT_THAT(plan.devices, ElementsAre("b0"));
   EXPECT_EQ(plan.executors, 3);
   EXPECT_THAT(requests_.devices_asked(), ElementsAre("a0", "b0", "c0"));
@@ -137,7 +137,7 @@ TEST_F(PlanRequestsTest, JoinersSinceTheQuestionAreKnown) {
 }
 
 TEST_F(PlanRequestsTest, FiguresAreAskedForOfTheStagesAsTheyAre) {
-  const PlanSummary plan{.document = "{}", .devices = {"a0", "s0"}};
+  const RunPlan plan{.document = "{}", .devices = {"a0", "s0"}};
   requests_.AskForFigures(Compose(), plan, queue_);
   EXPECT_TRUE(requests_.AsksForFigures());
   const RequestPlan ask = Of<RequestPlan>(queue_.Take()).back();
@@ -157,7 +157,7 @@ TEST_F(PlanRequestsTest, AlternativeLeavesOutWhoWasLostMeanwhile) {
   ASSERT_TRUE(ask.has_value());
   EXPECT_THAT(ask->devices, ElementsAre("a0", "b0"));
   EXPECT_THAT(queue_.Take(), IsEmpty()) << "Replanner asks";
-  PlanSummary plan;
+  RunPlan plan;
   requests_.SetExecutors(plan, members_);
   EXPECT_EQ(plan.executors, 2);
 }

@@ -74,9 +74,9 @@ bool RecoveryPolicy::ReplaceLost(PlanEpoch& epoch, const Membership& members) {
   return true;
 }
 
-std::string RecoveryPolicy::IdleSpareFor(int rank, const PlanSummary& plan, const Membership& members) const {
+std::string RecoveryPolicy::IdleSpareFor(int rank, const RunPlan& plan, const Membership& members) const {
   const bool reads_data = plan.StageOf(rank) == 0 && data_is_asked_for_;
-  const int64_t min_bytes = std::max(plan.memory_bytes[static_cast<size_t>(rank)], min_memory_bytes_);
+  const int64_t min_bytes = std::max(plan.MemoryBytesOf(rank), min_memory_bytes_);
   // Declared spares first, then others without a stage; by name, so that the choice is reproducible.
   for (const bool spare : {true, false}) {
     for (const auto& [name, member] : members.members()) {

@@ -48,7 +48,7 @@ class RecoveryPolicy {
   void ForgetActivated() { activated_.clear(); }
 
  private:
-  std::string IdleSpareFor(int rank, const PlanSummary& plan, const Membership& members) const;  // empty: none
+  std::string IdleSpareFor(int rank, const RunPlan& plan, const Membership& members) const;  // empty: none
 
   std::set<std::string> excluded_;
   int64_t min_memory_bytes_ = 0;

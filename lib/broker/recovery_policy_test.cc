@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
@@ -64,7 +65,7 @@ class SparesTest : public ::testing::Test {
     members_.emplace(options);
     recovery_.emplace(options);
     epoch_.emplace(options);
-    epoch_->SetPlan({.devices = {"a0", "b0"}, .memory_bytes = {50, 50}});
+    epoch_->SetPlan(testing::PlanOn({"a0", "b0"}, {}, /*memory_bytes=*/50));
     Join("b0", false);
   }
   void Join(const std::string& name, bool spare = true, int64_t memory_bytes = 100) {

@@ -18,7 +18,7 @@ constexpr char kNoCheckpoints[] = "; the job keeps no checkpoints, so that anoth
 
 }  // namespace
 
-void Replanner::BeginEpoch(const PlanSummary& plan, const Measurement& measurement, const Membership& members) {
+void Replanner::BeginEpoch(const RunPlan& plan, const Measurement& measurement, const Membership& members) {
   using Ends = std::pair<std::string, std::string>;
   const auto figures_of = [&](const std::string& src, const std::string& dst) {
     const Link* const link = measurement.LinkBetween(src, dst, members);
@@ -67,8 +67,8 @@ bool Replanner::MayAsk(int64_t last_step) const {
 }
 
 // A checkpoint, a restart, a restore, and steps that fill the pipeline of the new plan.
-double Replanner::SwitchSeconds(const PlanSummary& to, const PlanEpoch& epoch, double shard_s) const {
-  return epoch.load_s() + shard_s + kMoveSeconds + kWarmUpSteps * to.predicted_step_s;
+double Replanner::SwitchSeconds(const RunPlan& to, const PlanEpoch& epoch, double shard_s) const {
+  return epoch.load_s() + shard_s + kMoveSeconds + kWarmUpSteps * to.plan.predicted_step_seconds;
 }
 
 void Replanner::Ask(RequestPlan question, const PlanEpoch& epoch, double shard_s, ActionQueue& queue) {
@@ -84,7 +84,7 @@ bool Replanner::OnAnswer(uint64_t alternative) {
   return true;
 }
 
-MigrationJudge::Verdict Replanner::Judge(const PlanSummary& other, const PlanEpoch& epoch, double shard_s, std::string* figures) {
+MigrationJudge::Verdict Replanner::Judge(const RunPlan& other, const PlanEpoch& epoch, double shard_s, std::string* figures) {
   return monitor_.Judge(other, epoch.last_step(), total_steps_, SwitchSeconds(other, epoch, shard_s), figures);
 }
 
@@ -100,7 +100,7 @@ void Replanner::Decline(const std::vector<std::string>& late_joiners, absl::stri
 }
 
 std::string Replanner::OutlookOf(const Member& member, const PlanEpoch& epoch, const Membership& members) const {
-  const PlanSummary& plan = epoch.plan();
+  const RunPlan& plan = epoch.plan();
   const bool runs = epoch.runs() || epoch.state() == PlanEpoch::State::kLoading;
   if (!runs || !members.IsBelowWanted(plan) || plan.Uses(member.name) || !members.MayTrain(member)) return "";
   if (!checkpoints_) return "; the job keeps no checkpoints, so that a plan with it would cost every step made: the plan stays";
@@ -115,8 +115,8 @@ void Replanner::Switch(PlanSwitch plan_switch, const PlanEpoch& epoch, ActionQue
 }
 
 // A broker that was restarted in between has forgotten why, and asks for a plan.
-std::optional<PlanSummary> Replanner::TakeSwitch() {
-  std::optional<PlanSummary> plan = std::exchange(next_plan_, std::nullopt);
+std::optional<RunPlan> Replanner::TakeSwitch() {
+  std::optional<RunPlan> plan = std::exchange(next_plan_, std::nullopt);
   reason_ = std::exchange(switch_why_, "");
   ForgetSwitch();
   return plan;

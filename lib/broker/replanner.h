@@ -38,7 +38,7 @@ class Replanner {
   enum class State : uint8_t { kMonitoring, kAsking, kSwitching };
   struct PlanSwitch {
     std::string why;
-    std::optional<PlanSummary> plan;  // none: to be asked for
+    std::optional<RunPlan> plan;  // none: to be asked for
   };
 
   explicit Replanner(const RunOptions& options) : checkpoints_(options.checkpoints), total_steps_(options.total_steps) {}
@@ -46,7 +46,7 @@ class Replanner {
   State state() const { return state_; }
   const PlanMonitor& monitor() const { return monitor_; }
 
-  void BeginEpoch(const PlanSummary& plan, const Measurement& measurement, const Membership& members);
+  void BeginEpoch(const RunPlan& plan, const Measurement& measurement, const Membership& members);
   void OnMeasured(const StageMeasured& event, const PlanEpoch& epoch, ActionQueue& queue);
   void OnStep(const StepRecord& record, const PlanEpoch& epoch, ActionQueue& queue);
 
@@ -58,14 +58,14 @@ class Replanner {
   bool OnAnswer(uint64_t alternative);
   // The planner knows nothing that is worth a move.
   void OnRefused() { monitor_.ResetMigration(); }
-  MigrationJudge::Verdict Judge(const PlanSummary& other, const PlanEpoch& epoch, double shard_s, std::string* figures);
+  MigrationJudge::Verdict Judge(const RunPlan& other, const PlanEpoch& epoch, double shard_s, std::string* figures);
   // The planner's last word on who has come: they get the reason why they idle, and are not asked about again.
   void Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, Membership& members,
                ActionQueue& queue);
   std::string OutlookOf(const Member& member, const PlanEpoch& epoch, const Membership& members) const;  // of one that comes late; or empty
 
   void Switch(PlanSwitch plan_switch, const PlanEpoch& epoch, ActionQueue& queue);
-  std::optional<PlanSummary> TakeSwitch();
+  std::optional<RunPlan> TakeSwitch();
   void ForgetSwitch();
 
   // The next plan: may it use spares, because none fitted; and is there to be one, because codecs are to be others?
@@ -78,7 +78,7 @@ class Replanner {
 
  private:
   void EmitDrifts(const std::vector<Drift>& drifts, const PlanEpoch& epoch, ActionQueue& queue) const;
-  double SwitchSeconds(const PlanSummary& to, const PlanEpoch& epoch, double shard_s) const;
+  double SwitchSeconds(const RunPlan& to, const PlanEpoch& epoch, double shard_s) const;
 
   bool checkpoints_ = false;
   int64_t total_steps_ = 0;
@@ -86,9 +86,9 @@ class Replanner {
   State state_ = State::kMonitoring;
   PlanMonitor monitor_;
   uint64_t alternatives_asked_ = 0;
-  std::optional<PlanSummary> next_plan_;  // kSwitching: none where it is to be asked for
-  std::string switch_why_;                // kSwitching
-  std::string reason_;                    // of the next plan
+  std::optional<RunPlan> next_plan_;  // kSwitching: none where it is to be asked for
+  std::string switch_why_;            // kSwitching
+  std::string reason_;                // of the next plan
   bool needs_spares_ = false, needs_other_codecs_ = false;
 };
 

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
@@ -26,7 +27,10 @@ class ReplannerTest : public ::testing::Test {
   ReplannerTest() : ReplannerTest(RunOptions{.total_steps = 1000, .checkpoints = true}) {}
   explicit ReplannerTest(const RunOptions& options) : members_(options), measurement_(options), epoch_(options), replanner_(options) {
     for (const char* name : {"a0", "b0", "c0"}) members_.Join({.name = name, .incarnation = 1, .site = "a"});
-    plan_ = {.document = "{}", .devices = {"a0", "b0"}, .stage_busy_s = {0.4, 0.4}, .predicted_step_s = 1, .executors = 2, .wanted = 3};
+    plan_ = testing::PlanOn({"a0", "b0"}, {0.4, 0.4});
+    plan_.plan.predicted_step_seconds = 1;
+    plan_.executors = 2;
+    plan_.wanted = 3;
     epoch_.SetPlan(plan_);
     epoch_.Begin(0);
     epoch_.Start();
@@ -52,7 +56,7 @@ class ReplannerTest : public ::testing::Test {
   Measurement measurement_;
   PlanEpoch epoch_;
   Replanner replanner_;
-  PlanSummary plan_;
+  RunPlan plan_;
   ActionQueue queue_;
 };
 
@@ -100,8 +104,8 @@ TEST_F(ReplannerTest, AsksOneQuestionAtATime) {
 
 TEST_F(ReplannerTest, BetterPlanIsMovedToWhenFoundTwice) {
   Steps(20, 1.6);
-  PlanSummary other = plan_;
-  other.predicted_step_s = 0.5;
+  RunPlan other = plan_;
+  other.plan.predicted_step_seconds = 0.5;
   std::string figures;
   EXPECT_EQ(replanner_.Judge(other, epoch_, 1, &figures), Verdict::kAskAgain);
   EXPECT_EQ(replanner_.Judge(other, epoch_, 1, &figures), Verdict::kMove);
@@ -111,13 +115,13 @@ TEST_F(ReplannerTest, BetterPlanIsMovedToWhenFoundTwice) {
 }
 
 TEST_F(ReplannerTest, SwitchEndsTheEpochAndHandsThePlanOver) {
-  replanner_.Switch({.why = "c0 is faster", .plan = PlanSummary{.devices = {"a0", "c0"}}}, epoch_, queue_);
+  replanner_.Switch({.why = "c0 is faster", .plan = RunPlan{.devices = {"a0", "c0"}}}, epoch_, queue_);
   EXPECT_EQ(replanner_.state(), State::kSwitching);
   const auto stops = Of<SendStop>(queue_.Take());
   ASSERT_THAT(stops, SizeIs(1));
   EXPECT_EQ(stops[0].name, "a0");
   EXPECT_FALSE(replanner_.MayAsk(10));
-  const std::optional<PlanSummary> plan = replanner_.TakeSwitch();
+  const std::optional<RunPlan> plan = replanner_.TakeSwitch();
   ASSERT_TRUE(plan.has_value());
   EXPECT_THAT(plan->devices, ElementsAre("a0", "c0"));
   EXPECT_EQ(replanner_.state(), State::kMonitoring);

@@ -46,9 +46,9 @@ RunState::RunState(RunOptions options)
       replanner_(options_),
       codecs_(options_) {}
 
-void RunState::Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links,
-                     int64_t last_step, std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at,
-                     const std::string& codec_limit, CodecLimits codec_limits) {
+void RunState::Adopt(uint32_t epoch, RunPlan plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
+                     std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at, const std::string& codec_limit,
+                     CodecLimits codec_limits) {
   membership_.RecordTrainers(plan.wanted);
   epoch_.Adopt(epoch, std::move(plan), last_step, std::move(ended_at));
   measurement_.Adopt(std::move(profiles), std::move(links));

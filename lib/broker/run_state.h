@@ -69,7 +69,7 @@ class RunState {
 
   // Resumes an epoch that was running when the broker stopped: its executors are awaited instead of gathered again. `shards`: those of this
   // epoch that had been reported and are in no checkpoint yet; `ended_at`: last steps of stages that had ended as ordered.
-  void Adopt(uint32_t epoch, PlanSummary plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
+  void Adopt(uint32_t epoch, RunPlan plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
              std::vector<ShardWritten> shards = {}, std::map<std::string, int64_t> ended_at = {}, const std::string& codec_limit = "",
              CodecLimits codec_limits = {});
 
@@ -84,7 +84,7 @@ class RunState {
   uint32_t epoch() const { return epoch_.number(); }
   int64_t total_steps() const { return options_.total_steps; }
   int64_t last_step() const { return epoch_.last_step(); }
-  const PlanSummary& plan() const { return epoch_.plan(); }
+  const RunPlan& plan() const { return epoch_.plan(); }
   const std::map<std::string, Member>& members() const { return membership_.members(); }
   const std::map<std::string, std::string>& profiles() const { return measurement_.profiles(); }
   const std::vector<Link>& links() const { return measurement_.links(); }
@@ -144,7 +144,7 @@ class RunState {
   void AskForPlan();
   void AskNextPlan();  // about the next that may read the data; or takes what was chosen
   void TakeSelectedPlan();
-  void Take(PlanSummary plan);
+  void Take(RunPlan plan);
 
   // An epoch.
   void Load();

@@ -54,7 +54,7 @@ TEST_F(CompressedRun, ALossThatLeavesItsTrendIsAnsweredWithGentlerCodecsFromWher
 TEST_F(CompressedRun, ALossThatStaysBadEndsWithoutCompression) {
   Start(WithSpare(100'000), "topk@100:int8");
   int backoffs = 0;
-  while (state().plan().links[0].codec != "fp32" && backoffs < 50) {
+  while (state().plan().plan.links[0].codec != "fp32" && backoffs < 50) {
     Losses(60, 3);
     Losses(20, 4);
     ASSERT_THAT(run_->EventsNamed("CompressionBackoff"), SizeIs(++backoffs));

@@ -32,11 +32,11 @@ class DataRun : public ::testing::Test {
     options.data_timeout_s = timeout_s;
     run_.emplace(std::move(options), names);
     // As the planner does: the one that reads the data comes first.
-    run_->refine_plan = [this](const RequestPlan& ask, PlanSummary& plan) {
+    run_->refine_plan = [this](const RequestPlan& ask, RunPlan& plan) {
       if (ask.figures_only || ask.data_device.empty()) return;
       std::erase(plan.devices, ask.data_device);
       plan.devices.insert(plan.devices.begin(), ask.data_device);
-      if (step_s_.contains(ask.data_device)) plan.predicted_step_s = step_s_.at(ask.data_device);
+      if (step_s_.contains(ask.data_device)) plan.plan.predicted_step_seconds = step_s_.at(ask.data_device);
     };
     run_->refuse = [this](const RequestPlan& ask) -> std::optional<PlanRefused> {
       const auto found = refused_.find(ask.data_device);

@@ -288,7 +288,8 @@ void RunState::Retry() {
     MeasureNext();
   } else if (!recovery_.any_activated()) {
     Load();
-  } else if (measurement_.KnowsAll(plan().devices) && plan().replicas == 1) {  // of several the planner has none for stages as they are
+  } else if (measurement_.KnowsAll(plan().devices) &&
+             plan().plan.replicas == 1) {  // of several the planner has none for stages as they are
     Enter(Phase::kPlanning);
     requests_.AskForFigures(PlanQuestion(/*with_spares=*/false), plan(), queue_);
   } else {

@@ -16,7 +16,7 @@ using testing::RunStateHarness;
 
 TEST(RunStateFailoverTest, ARestartedBrokerGoesOnWithTheEpochItFinds) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20);
   run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(run.state.phase(), Phase::kGathering);
   run.Feed(Joined{.member = {.name = "b0", .incarnation = 1}, .epoch = 3});
@@ -32,7 +32,7 @@ TEST(RunStateFailoverTest, WhatReturningExecutorsRepeatCountsBeforeAllAreBack) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   ShardWritten shard{.epoch = 3, .step = 20, .stage = 1};
   shard.files = {{.name = "model-00002-of-00002.safetensors"}};
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20, {shard});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20, {shard});
   run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
   run.Step(21);
   EXPECT_EQ(Of<PublishStep>(run.all).size(), 1u);
@@ -51,7 +51,7 @@ TEST(RunStateFailoverTest, DoesNotSaveCoveredShardsAgain) {
   for (const int64_t step : {10, 20, 30}) {
     for (const int stage : {0, 1}) shards.push_back({.epoch = 3, .step = step, .stage = stage});
   }
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 30, shards);
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 30, shards);
   for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
   ASSERT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u);
   EXPECT_EQ(Of<CommitCheckpoint>(run.all)[0].step, 30);
@@ -60,7 +60,7 @@ TEST(RunStateFailoverTest, DoesNotSaveCoveredShardsAgain) {
 
 TEST(RunStateFailoverTest, ARunWithoutACheckpointSavesWhatItFinds) {
   RunStateHarness run(Options({"a0"}), {"a0"});
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0"}, .memory_bytes = {1}}, {}, {}, 0, {{.epoch = 3, .step = 0, .stage = 0}});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0"}}, {}, {}, 0, {{.epoch = 3, .step = 0, .stage = 0}});
   run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u) << "before the first step";
 }
@@ -68,8 +68,7 @@ TEST(RunStateFailoverTest, ARunWithoutACheckpointSavesWhatItFinds) {
 TEST(RunStateFailoverTest, WhatIsMissingOfAnEarlierCheckpointIsNotWaitedForBehindALaterOne) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   ShardWritten lost_its_other{.epoch = 3, .step = 50, .stage = 0}, last = {.epoch = 3, .step = 100, .stage = 0};
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 100, {lost_its_other, last},
-                  {{"a0", 100}, {"b0", 100}});
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 100, {lost_its_other, last}, {{"a0", 100}, {"b0", 100}});
   for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(run.state.phase(), Phase::kFinishing);
   run.Feed(run.Shard(100, 1));
@@ -80,8 +79,7 @@ TEST(RunStateFailoverTest, WhatIsMissingOfAnEarlierCheckpointIsNotWaitedForBehin
 
 TEST(RunStateFailoverTest, ARestartedBrokerGivesExecutorsTheTimeToComeBackBeforeItPlansWithoutThem) {
   RunStateHarness run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {},
-                  20);
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20);
   run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 0});  // its stage had not started, or has ended
   EXPECT_EQ(run.state.phase(), Phase::kGathering);
   EXPECT_TRUE(Of<SendAbort>(run.all).empty());
@@ -97,8 +95,7 @@ TEST(RunStateFailoverTest, ARestartedBrokerDoesNotWaitForThoseThatAreKnownToBeGo
   RunOptions options = Options({"a0", "b0", "s0"});
   options.gone = {"b0"};
   RunStateHarness run(options, {"a0", "b0"});
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {},
-                  20);
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20);
   run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "s0 may still be dialling";
   run.Join("s0", /*spare=*/true);
@@ -109,7 +106,7 @@ TEST(RunStateFailoverTest, ARestartedBrokerDoesNotWaitForThoseThatAreKnownToBeGo
 
 TEST(RunStateFailoverTest, ARestartedBrokerWhoseExecutorsAllDiedWithItDoesNotWaitForEver) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20);
   run.Feed(Started{});
   ASSERT_EQ(Of<StartTimer>(run.all).size(), 1u) << "nobody comes back whose news could start a timer";
   run.Feed(TimerFired{.id = Of<StartTimer>(run.all).back().id});
@@ -122,7 +119,7 @@ TEST(RunStateFailoverTest, ARestartedBrokerWhoseExecutorsAllDiedWithItDoesNotWai
 
 TEST(RunStateFailoverTest, StopEndsRestartedBrokerWithoutExecutors) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20);
   run.Feed(Started{});
   run.Feed(StopAsked{});
   ASSERT_EQ(Of<StartTimer>(run.all).size(), 2u);
@@ -134,7 +131,7 @@ TEST(RunStateFailoverTest, StopEndsRestartedBrokerWithoutExecutors) {
 
 TEST(RunStateFailoverTest, AStopLetsExecutorsThatComeBackSaveWhatTheyHave) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
-  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {}, {}, 20);
+  run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20);
   run.Feed(Started{});
   run.Feed(StopAsked{});
   for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});

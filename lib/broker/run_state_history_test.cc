@@ -45,7 +45,7 @@ class History {
       if (Below(2) == 0) shards.push_back({.epoch = 3, .step = step + 1, .stage = 1});
       std::map<std::string, int64_t> ended;
       if (Below(4) == 0) ended["a0"] = step;
-      run_.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0", "c0"}, .memory_bytes = {50, 50, 50}}, {}, {}, step, shards, ended);
+      run_.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0", "c0"}}, {}, {}, step, shards, ended);
     }
     run_.Feed(Started{});
     if (run_.state.epoch() > 0) Check();  // a new run waits for its first executor as long as it takes

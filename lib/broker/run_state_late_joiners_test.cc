@@ -4,6 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
@@ -25,12 +26,11 @@ class ShortRun : public ::testing::Test {
 
   void Begin(RunOptions options, const Names& names = {"a0", "b0", "c0"}) {
     run_.emplace(std::move(options), Names{"a0", "b0", "c0", "s0", "x0"});
-    run_->refine_plan = [this](const RequestPlan& ask, PlanSummary& plan) {
+    run_->refine_plan = [this](const RequestPlan& ask, RunPlan& plan) {
       if (plan.devices.size() > 3) plan.devices.resize(3);
-      plan.memory_bytes.assign(plan.devices.size(), 50);
-      plan.predicted_step_s = StepSeconds(plan.devices.size());
-      plan.stage_busy_s.assign(plan.devices.size(), plan.predicted_step_s);
-      if (ask.alternative > 0 && promise_s_ > 0) plan.predicted_step_s = promise_s_;
+      const double step_s = StepSeconds(plan.devices.size());
+      testing::SetStages(plan, std::vector<double>(plan.devices.size(), step_s), RunStateHarness::kPlannedMemoryBytes);
+      plan.plan.predicted_step_seconds = ask.alternative > 0 && promise_s_ > 0 ? promise_s_ : step_s;
     };
     for (const std::string& name : names) run_->Join(name, /*spare=*/name[0] == 's');
     ASSERT_EQ(state().phase(), Phase::kRunning);
@@ -221,10 +221,10 @@ TEST_F(ShortRun, ALossWhileANewcomerMeasuresWaitsForItsFiguresNoLongerThanForAny
 TEST_F(ShortRun, ABrokerThatTakesOverKnowsThatThePlanIsShort) {
   Begin(Long());
   LoseAndReturn();
-  const PlanSummary plan = state().plan();
+  const RunPlan plan = state().plan();
   const std::vector<Link> links = state().links();
   run_.emplace(Long(), Names{"a0", "b0", "c0"});
-  run_->refine_plan = [](const RequestPlan&, PlanSummary& p) { p.predicted_step_s = StepSeconds(p.devices.size()); };
+  run_->refine_plan = [](const RequestPlan&, RunPlan& p) { p.plan.predicted_step_seconds = StepSeconds(p.devices.size()); };
   state().Adopt(2, plan, {{"a0", "{}"}, {"b0", "{}"}, {"c0", "{}"}}, links, 13);
   for (const char* name : {"a0", "c0", "b0"}) {
     run_->Feed(Joined{.member = {.name = name, .incarnation = 1, .site = std::string(name, 1), .memory_bytes = 100},

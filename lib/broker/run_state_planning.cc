@@ -182,14 +182,14 @@ void RunState::Handle(const PlanRefused& event) {
   }
 }
 
-void RunState::Take(PlanSummary taken) {
+void RunState::Take(RunPlan taken) {
   for (const std::string& device : taken.devices) {
     if (membership_.IsPresent(device)) continue;  // after a loss another question would have been asked
     Fail(absl::InternalError(absl::StrCat("the plan uses ", device, ", which is no executor of this run")));
     return;
   }
   const bool again = epoch() > 0 && epoch_.planned();
-  const PlanSummary before = plan();
+  const RunPlan before = plan();
   epoch_.SetPlan(std::move(taken));
   requests_.TakeSlowness();
   membership_.MarkConsidered(requests_.devices_asked());
@@ -241,7 +241,7 @@ void RunState::Handle(const AlternativePlanned& event) {
     return;
   }
   requests_.Planned(*event.plan);
-  PlanSummary other = *event.plan;
+  RunPlan other = *event.plan;
   if (!membership_.AllPresent(other.devices)) return;
   std::string figures;
   switch (replanner_.Judge(other, epoch_, checkpoints_.shard_s(), &figures)) {
@@ -267,7 +267,7 @@ void RunState::Handle(const AlternativePlanned& event) {
 }
 
 void RunState::SwitchPlan() {
-  std::optional<PlanSummary> next = replanner_.TakeSwitch();
+  std::optional<RunPlan> next = replanner_.TakeSwitch();
   if (next.has_value() && membership_.AllPresent(next->devices)) {
     Take(*std::move(next));
   } else {

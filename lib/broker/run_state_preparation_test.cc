@@ -265,7 +265,7 @@ TEST(RunStatePreparationTest, OnlyTheAnswerToTheLastQuestionCounts) {
     const auto asked = Of<RequestPlan>(run.all);
     ASSERT_EQ(asked.size(), 2u);
     // Of three devices there would have been room for two.
-    const PlanSummary plan{.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}};
+    const RunPlan plan{.document = "{}", .devices = {"a0", "b0"}};
     if (refused) run.Feed(PlanRefused{.id = asked[0].id, .reason = "InsufficientMemory", .message = "late"});
     if (!refused) run.Feed(Planned{.id = asked[0].id, .plan = plan});
     EXPECT_EQ(run.state.phase(), Phase::kPlanning);
@@ -471,7 +471,7 @@ TEST(RunStatePreparationTest, OfSitesThatDoNotReachEachOtherItIsSaidWhatDoes) {
 
 TEST(RunStatePreparationTest, RejectsPlanOverUnknownDevices) {
   RunStateHarness run(Options({"a0"}), {"a0"});
-  run.refine_plan = [](const RequestPlan&, PlanSummary& plan) { plan.devices = {"x0"}; };
+  run.refine_plan = [](const RequestPlan&, RunPlan& plan) { plan.devices = {"x0"}; };
   run.Join("a0");
   EXPECT_EQ(run.state.phase(), Phase::kFailed);
   EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr("uses x0"));

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker {
@@ -25,10 +26,10 @@ using testing::RunStateHarness;
 class RunStateReplicasTest : public ::testing::Test {
  protected:
   RunStateReplicasTest() : run_(Options({"a0", "b0", "c0", "d0", "s0"}), {"a0", "b0", "c0", "d0"}) {
-    run_.refine_plan = [](const RequestPlan& ask, PlanSummary& plan) {
-      if (plan.devices.size() == 4) plan.replicas = 2;
-      plan.links = {{.src_rank = 0, .dst_rank = 1, .bytes = 100}};
-      if (plan.replicas == 2) plan.links.push_back({.src_rank = 2, .dst_rank = 3, .bytes = 100});
+    run_.refine_plan = [](const RequestPlan& ask, RunPlan& plan) {
+      if (plan.devices.size() == 4) plan.plan.replicas = 2;
+      if (plan.stages() > 1) plan.plan.links = {testing::Between(plan, 0, 1, {.bytes = 100})};
+      if (plan.plan.replicas == 2) plan.plan.links.push_back(testing::Between(plan, 2, 3, {.bytes = 100}));
       if (ask.figures_only) ADD_FAILURE() << "of replicas the planner has no figures for stages as they are";
     };
     for (const char* name : {"a0", "b0", "c0", "d0"}) run_.Join(name);
@@ -139,7 +140,7 @@ TEST_F(RunStateReplicasTest, ReplansOverSurvivorsWithoutASpare) {
   run_.SaveShards(10);
   run_.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
   EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("3 stages on b0, c0, d0"));
-  EXPECT_EQ(run_.state.plan().replicas, 1);
+  EXPECT_EQ(run_.state.plan().plan.replicas, 1);
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
   for (const char* lost : {"b0", "c0"}) run_.Feed(Left{.name = lost, .incarnation = 1, .why = "killed"});
   EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("1 stage on d0"));
@@ -147,9 +148,9 @@ TEST_F(RunStateReplicasTest, ReplansOverSurvivorsWithoutASpare) {
 
 TEST_F(RunStateReplicasTest, AStragglerIsReportedWithItsStageAndReplica) {
   RunStateHarness slow(Options({"a0", "b0", "c0", "d0"}), {"a0", "b0", "c0", "d0"});
-  slow.refine_plan = [](const RequestPlan&, PlanSummary& plan) {
-    plan.replicas = 2;
-    plan.stage_busy_s.assign(4, 0.04);
+  slow.refine_plan = [](const RequestPlan&, RunPlan& plan) {
+    plan.plan.replicas = 2;
+    testing::SetStages(plan, {0.04, 0.04, 0.04, 0.04});
   };
   for (const char* name : {"a0", "b0", "c0", "d0"}) slow.Join(name);
   for (int64_t step = 1; step <= 8; ++step) {
@@ -341,9 +342,10 @@ TEST(RunStateReplicasRenewalTest, WhoDoesNotEndWhereAnotherPlanIsDueIsToStopFirs
   RunOptions options = Options({"a0", "b0", "c0", "d0"});
   options.total_steps = 1000;
   RunStateHarness run(options, {"a0", "b0", "c0", "d0"});
-  run.refine_plan = [](const RequestPlan& ask, PlanSummary& plan) {
-    if (plan.devices.size() == 4) plan.replicas = 2;
-    plan.links = {{.src_rank = 0, .dst_rank = 1, .codec = ask.codec_limit.empty() ? "topk@100:int8" : ask.codec_limit, .bytes = 100}};
+  run.refine_plan = [](const RequestPlan& ask, RunPlan& plan) {
+    if (plan.devices.size() == 4) plan.plan.replicas = 2;
+    const std::string codec = ask.codec_limit.empty() ? "topk@100:int8" : ask.codec_limit;
+    if (plan.stages() > 1) plan.plan.links = {testing::Between(plan, 0, 1, {.bytes = 100, .codec = codec})};
   };
   run.ignores = [](const Action& action) {
     const auto* abort = std::get_if<SendAbort>(&action);

@@ -154,10 +154,10 @@ TEST(RunStateTest, ALostStageIsTakenByASpareFromTheLastCheckpoint) {
 // Two stages, and a spare that is worth half of the device it stands in for.
 RunStateHarness RunWithASlowSpare() {
   RunStateHarness run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
-  run.refine_plan = [](const RequestPlan& ask, PlanSummary& plan) {
+  run.refine_plan = [](const RequestPlan& ask, RunPlan& plan) {
     const bool on_spare = plan.devices.back() == "s0";
-    plan.stage_busy_s = {0.1, on_spare ? 0.4 : 0.2};
-    plan.predicted_step_s = on_spare ? 0.5 : 0.3;
+    testing::SetStages(plan, {0.1, on_spare ? 0.4 : 0.2});
+    plan.plan.predicted_step_seconds = on_spare ? 0.5 : 0.3;
     EXPECT_EQ(on_spare, ask.figures_only);
   };
   run.Join("a0");
@@ -176,8 +176,8 @@ TEST(RunStateTest, ThePlanOfASpareHasTheFiguresOfTheSpare) {
   ASSERT_TRUE(ask.in_force.has_value());
   EXPECT_EQ(ask.in_force->devices, ask.devices);
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
-  EXPECT_EQ(run.state.plan().predicted_step_s, 0.5);
-  EXPECT_EQ(run.state.plan().stage_busy_s, (std::vector<double>{0.1, 0.4}));
+  EXPECT_EQ(run.state.plan().plan.predicted_step_seconds, 0.5);
+  EXPECT_EQ(testing::BusySeconds(run.state.plan()), (std::vector<double>{0.1, 0.4}));
   EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("Replanned"))) << "the stages are what they were";
   EXPECT_THAT(Of<EmitEvent>(run.all).rbegin()[1].message, "s0 takes stage 1 from b0");
 }
@@ -195,7 +195,7 @@ TEST(RunStateTest, SpareTakesOverWithoutNewPredictions) {
     run.Feed(answer(Of<RequestPlan>(run.all).back()));
     EXPECT_EQ(run.state.phase(), Phase::kRunning);
     EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s0"}));
-    EXPECT_EQ(run.state.plan().stage_busy_s, (std::vector<double>{0.1, 0})) << "not b0's";
+    EXPECT_EQ(testing::BusySeconds(run.state.plan()), (std::vector<double>{0.1, 0})) << "not b0's";
     EXPECT_THAT(Of<EmitEvent>(run.all).rbegin()[1].message, HasSubstr("from b0; the predicted times are still"));
   }
 }
@@ -280,7 +280,7 @@ TEST(RunStateTest, WhomTheJobDoesNotWantTakesNoStageInNeed) {
     run.Join("a0");
     run.Join("b0");
     run.Join("s0", /*spare=*/true, /*memory=*/99);
-    const bool large_enough = run.state.plan().memory_bytes[1] <= 99;
+    const bool large_enough = run.state.plan().MemoryBytesOf(1) <= 99;
     ASSERT_TRUE(large_enough) << "or the test shows nothing";
     run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
     EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));

@@ -30,7 +30,7 @@ std::vector<int64_t> SizesAsked(const RunStateHarness& run) {
 TEST(MicroBatchSizeOfARun, IsThatOfItsFirstPlanForAllFurtherOnes) {
   RunStateHarness run(Options({"a0", "b0", "c0"}), {"a0", "b0", "c0"});
   int64_t answered = 16;
-  run.refine_plan = [&](const RequestPlan&, PlanSummary& plan) { plan.micro_batch_size = answered; };
+  run.refine_plan = [&](const RequestPlan&, RunPlan& plan) { plan.plan.micro_batch_size = answered; };
   for (const char* device : {"a0", "b0", "c0"}) run.Join(device);
   run.Step(1);
   run.Feed(Left{.name = "c0", .incarnation = 1});
@@ -161,12 +161,12 @@ TEST_F(MonitoredRun, ReplansAroundDegradedLinkByMeasuredRate) {
   ASSERT_THAT(run_->EventsNamed("LinkDegraded"), SizeIs(1));
   EXPECT_EQ(run_->EventsNamed("LinkDegraded")[0].device, "a0");
   EXPECT_EQ(run_->EventsNamed("LinkDegraded")[0].peer, "b0");
-  EXPECT_DOUBLE_EQ(*run_->EventsNamed("LinkDegraded")[0].measured, 0.25);
+  EXPECT_DOUBLE_EQ(*run_->EventsNamed("LinkDegraded")[0].measured, 0.25 * kBytesPerSecond);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   const auto& links = state().links();
   const auto link = std::find_if(links.begin(), links.end(), [](const Link& l) { return l.src == "a0" && l.dst == "b0"; });
   ASSERT_NE(link, links.end());
-  EXPECT_DOUBLE_EQ(link->bytes_per_s, 0.25);
+  EXPECT_DOUBLE_EQ(link->bytes_per_s, 0.25 * kBytesPerSecond);
   EXPECT_THAT(run_->Alternatives()[0].devices, Not(Contains("s0"))) << "no device is to blame";
   run_->EndAtBoundary();
   EXPECT_THAT(run_->EventsNamed("Replanned"), SizeIs(1));
@@ -227,8 +227,8 @@ TEST_F(MonitoredRun, ABoundaryCheckpointThatFailsCostsTheStepsSinceTheLastOne) {
 
 TEST_F(MonitoredRun, ABrokerThatComesBackAtTheBoundaryAsksForAPlan) {
   run_.emplace(WithSpare(), std::vector<std::string>{"a0", "b0"});
-  state().Adopt(3, {.document = "{}", .devices = {"a0", "b0"}, .memory_bytes = {1, 1}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20,
-                {}, {{"a0", 20}, {"b0", 20}}, "int8");
+  state().Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20, {},
+                {{"a0", 20}, {"b0", 20}}, "int8");
   for (const char* name : {"a0", "b0"}) run_->Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().epoch(), 4u);

@@ -21,7 +21,7 @@ namespace fusionllm::broker {
 // One stage of a replica in one step.
 struct StageLoad {
   std::string device;
-  std::string place;      // for people: PlanSummary::Describe of its rank
+  std::string place;      // for people: RunPlan::Describe of its rank
   double busy_s = 0;      // the device's own time; what an emulated device was late by, because its machine was busy, is not counted
   double expected_s = 0;  // by the plan; 0: unknown, then the stage is not judged
 };

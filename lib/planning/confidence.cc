@@ -21,11 +21,11 @@ std::string RateText(size_t op_class, const estimator::OpRate& rate) {
 
 }  // namespace
 
-Confidence ConfidenceOf(const scheduler::Plan& plan, const Request& request) {
+Confidence ConfidenceOf(const scheduler::PlannedPipeline& plan, const Request& request) {
   double all_s = 0, fitted_s = 0, inferred_s = 0, specified_s = 0, uncertain_s = 0;
   std::set<std::pair<int, size_t>> rates;  // machine, op class
   Confidence certainty;
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     const scheduler::Device& device = request.request.devices[stage.devices[0]];
     const std::string& specification = request.specifications[device.cost_class];
     if (!specification.empty()) certainty.arithmetic[specification] = request.arithmetic[device.cost_class];

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "lib/planning/request.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 
 namespace fusionllm::planning {
 
@@ -20,6 +20,6 @@ struct Confidence {
   std::string sentence;
 };
 
-Confidence ConfidenceOf(const scheduler::Plan& plan, const Request& request);
+Confidence ConfidenceOf(const scheduler::PlannedPipeline& plan, const Request& request);
 
 }  // namespace fusionllm::planning

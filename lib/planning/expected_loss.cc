@@ -15,7 +15,7 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 // The share of the step's micro-batches that the link's pipeline works on.
-double ShareOf(const wire::PlanDocument& plan, const wire::PlanLink& link) {
+double ShareOf(const plan::Plan& plan, const plan::Link& link) {
   if (plan.replicas == 1) return 1;
   const std::vector<std::string>& devices = plan.stages[static_cast<size_t>(link.src_stage)].devices;
   const auto replica = static_cast<int>(std::find(devices.begin(), devices.end(), link.src) - devices.begin());
@@ -24,13 +24,13 @@ double ShareOf(const wire::PlanDocument& plan, const wire::PlanLink& link) {
 
 }  // namespace
 
-void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
+void SetExpectedLoss(const job::Spec& spec, plan::Plan& plan) {
   plan.loss_cost = 0;
   plan.loss_cost_source.clear();
   std::set<std::string> codecs;
   int links = 0;
   bool both_ways = false;
-  for (const wire::PlanLink& link : plan.links) {
+  for (const plan::Link& link : plan.links) {
     both_ways = both_ways || (link.backward && link.codec != "fp32");
     if (link.backward || link.codec == "fp32") continue;
     ++links;
@@ -38,7 +38,7 @@ void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan) {
     plan.loss_cost += link.loss_cost * ShareOf(plan, link);
   }
   std::set<std::string> tied_codecs;
-  for (const wire::PlanTied& tied : plan.tied) {
+  for (const plan::TiedParameter& tied : plan.tied) {
     if (tied.codec != "fp32") tied_codecs.insert(tied.codec);
     plan.loss_cost += tied.loss_cost;
   }

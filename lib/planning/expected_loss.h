@@ -2,7 +2,7 @@
 #pragma once
 
 #include "lib/job/fusion_job.h"
-#include "lib/wire/plan_json.h"
+#include "lib/plan/plan.h"
 
 namespace fusionllm::planning {
 
@@ -11,6 +11,6 @@ inline constexpr char kLossAboveLimit[] = "ExpectedLossAboveLimit";
 
 // Sets loss_cost and its source from those of links and tied gradients: their sum, over replicas the mean by their micro-batches; adds the
 // warning.
-void SetExpectedLoss(const job::Spec& spec, wire::PlanDocument& plan);
+void SetExpectedLoss(const job::Spec& spec, plan::Plan& plan);
 
 }  // namespace fusionllm::planning

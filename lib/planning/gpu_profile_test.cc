@@ -8,6 +8,7 @@
 
 #include "lib/job/parse.h"
 #include "lib/planning/plan_workload.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -38,11 +39,11 @@ job::Topology Sites(const std::string& devices) {
   return *topology;
 }
 
-wire::PlanDocument GpuPlanOf(const workload::Workload& workload, const Profiles& profiles) {
+plan::Plan GpuPlanOf(const workload::Workload& workload, const Profiles& profiles) {
   const auto answer = PlanWorkload(workload, profiles, {.strategy = "equal-ops", .explain = true});
   EXPECT_TRUE(answer.ok()) << answer.status();
-  EXPECT_TRUE(std::holds_alternative<wire::PlanDocument>(*answer)) << wire::PrintPlan(*answer);
-  return std::get<wire::PlanDocument>(*answer);
+  EXPECT_TRUE(std::holds_alternative<plan::Plan>(*answer)) << wire::PrintPlan(*answer);
+  return std::get<plan::Plan>(*answer);
 }
 
 wire::DeviceProfile Measured() {
@@ -69,7 +70,7 @@ TEST(GpuProfile, ATopologyOfNamedGpusNeedsNoMeasurement) {
   ASSERT_TRUE(profiles.ok()) << profiles.status();
   EXPECT_EQ(profiles->devices[0].memory_bytes, 80'000'000'000) << "that of the card";
   EXPECT_EQ(profiles->devices[1].memory_bytes, int64_t{8} << 30) << "that of the topology";
-  const wire::PlanDocument plan = GpuPlanOf(*SmallGpt(), *profiles);
+  const plan::Plan plan = GpuPlanOf(*SmallGpt(), *profiles);
   EXPECT_NEAR(plan.specified_share, 1, 1e-9);
   EXPECT_EQ(plan.fitted_share, 0);
   EXPECT_NEAR(plan.fitted_relative_error, estimator::kSpecifiedError, 1e-9);
@@ -78,7 +79,7 @@ TEST(GpuProfile, ATopologyOfNamedGpusNeedsNoMeasurement) {
                                            HasSubstr("may be off by 50%"))));
   const auto parsed = wire::ParsePlan(wire::PrintPlan(plan));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(std::get<wire::PlanDocument>(*parsed), plan);
+  EXPECT_EQ(std::get<plan::Plan>(*parsed), plan);
 }
 
 // 64 samples of 1,024 tokens, 124 M parameters: 6 N tokens = 4.9e13 FLOPs and some 7e12 of attention. At 70 % of 19.5 TFLOP/s the former
@@ -105,7 +106,7 @@ TEST(GpuProfile, ExplainSaysTheArithmeticOfAStepAndItsShareOfThePeaks) {
   const auto profiles = ProfilesFromTopology(Sites("{name: a, profile: nvidia-a100-80gb-sxm}, {name: b, profile: nvidia-a100-40gb}"), {}, 1,
                                              estimator::Arithmetic::kBf16);
   ASSERT_TRUE(profiles.ok()) << profiles.status();
-  const wire::PlanDocument plan = GpuPlanOf(*workload, *profiles);
+  const plan::Plan plan = GpuPlanOf(*workload, *profiles);
   ASSERT_EQ(plan.stages.size(), 2);
   // As above: 4.9e13 and, of attention under its mask, half of 7e12.
   const double flops = 5.3e13, peak = 2 * 312e12;
@@ -129,7 +130,7 @@ TEST(GpuProfile, BesideMeasuredDevicesEachHasItsOwnShare) {
   const job::Topology mixed = Sites("{name: a, profile: nvidia-l4}, {name: b, memory: 64Gi}");
   const auto profiles = ProfilesFromTopology(mixed, {Measured()}, int64_t{64} << 30);
   ASSERT_TRUE(profiles.ok()) << profiles.status();
-  const wire::PlanDocument plan = GpuPlanOf(*SmallGpt(), *profiles);
+  const plan::Plan plan = GpuPlanOf(*SmallGpt(), *profiles);
   EXPECT_GT(plan.specified_share, 0);
   EXPECT_GT(plan.fitted_share, 0);
   EXPECT_NEAR(plan.specified_share + plan.fitted_share, 1, 1e-9);

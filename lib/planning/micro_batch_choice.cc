@@ -28,8 +28,8 @@ constexpr double kNearBest = 0.03;
 constexpr size_t kMaxFinalists = 3;
 
 // Time of a step to an equal loss (docs/design/adr/0003).
-double CostOf(const wire::PlanResult& answer) {
-  const auto* plan = std::get_if<wire::PlanDocument>(&answer);
+double CostOf(const plan::PlanResult& answer) {
+  const auto* plan = std::get_if<plan::Plan>(&answer);
   if (plan == nullptr) return kInfinity;
   return plan->predicted_step_seconds * (1 + scheduler::kTimePerNat * plan->loss_cost);
 }
@@ -86,13 +86,13 @@ class Choice {
     return CostOf(planned.answer);
   }
 
-  void Note(int64_t size, const wire::PlanResult& answer) {
-    wire::PlanMicroBatchSize& size_result = size_results_[size];
+  void Note(int64_t size, const plan::PlanResult& answer) {
+    plan::MicroBatchSize& size_result = size_results_[size];
     size_result = {.size = size};
-    if (const auto* plan = std::get_if<wire::PlanDocument>(&answer)) {
+    if (const auto* plan = std::get_if<plan::Plan>(&answer)) {
       size_result.predicted_step_seconds = plan->predicted_step_seconds;
     } else {
-      size_result.refused = std::get<wire::PlanErrorDocument>(answer).message;
+      size_result.refused = std::get<plan::PlanError>(answer).message;
     }
   }
 
@@ -119,7 +119,7 @@ class Choice {
   absl::StatusOr<PlannedWorkload> Refused(const std::vector<SizeCost>& weighed) { return PlanAt(weighed.front().size, options_); }
 
   void Tell(const std::vector<SizeCost>& weighed, PlannedWorkload& planned) const {
-    auto* const plan = std::get_if<wire::PlanDocument>(&planned.answer);
+    auto* const plan = std::get_if<plan::Plan>(&planned.answer);
     if (plan == nullptr || weighed.size() < 2) return;
     std::vector<std::string> others;
     for (const auto& [size, size_result] : size_results_) {
@@ -144,7 +144,7 @@ class Choice {
   const PlanOptions& options_;
   MicroBatchSizes sizes_;
   const int64_t first_;
-  std::map<int64_t, wire::PlanMicroBatchSize> size_results_;
+  std::map<int64_t, plan::MicroBatchSize> size_results_;
 };
 
 }  // namespace
@@ -170,7 +170,7 @@ absl::StatusOr<std::string> MemoryHint(const workload::Workload& workload, const
     const auto other = workload::Resolve(job, workload.base_directory);
     if (!other.ok()) return false;  // a graph that is written for one size
     FUSIONLLM_ASSIGN_OR_RETURN(const PlannedWorkload planned, PlanGivenMicroBatchSize(**other, profiles, quick));
-    return std::holds_alternative<wire::PlanDocument>(planned.answer);
+    return std::holds_alternative<plan::Plan>(planned.answer);
   };
   std::vector<std::string> ways;
   const bool may_recompute = training.recompute == job::Recompute::kNone;

@@ -15,6 +15,7 @@
 #include "lib/planning/replan_workload.h"
 #include "lib/planning/testing/three_devices.h"
 #include "lib/scheduler/assignment.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -43,13 +44,13 @@ Profiles DevicesOf(const std::string& sites_and_links) {
   return *std::move(profiles);
 }
 
-double CostOf(const wire::PlanResult& answer) {
-  const auto* plan = std::get_if<wire::PlanDocument>(&answer);
+double CostOf(const plan::PlanResult& answer) {
+  const auto* plan = std::get_if<plan::Plan>(&answer);
   if (plan == nullptr) return std::numeric_limits<double>::infinity();
   return plan->predicted_step_seconds * (1 + scheduler::kTimePerNat * plan->loss_cost);
 }
 
-wire::PlanResult AnswerOf(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options = {}) {
+plan::PlanResult AnswerOf(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options = {}) {
   const auto answer = PlanWorkload(workload, profiles, options);
   EXPECT_TRUE(answer.ok()) << answer.status();
   return *answer;
@@ -120,8 +121,8 @@ TEST(MicroBatchChoice, IsWithinThreePercentOfTheBestOfAllSizes) {
       least = cost;
       best = size;
     }
-    const wire::PlanResult answer = AnswerOf(*job, profiles, quick);
-    const auto* plan = std::get_if<wire::PlanDocument>(&answer);
+    const plan::PlanResult answer = AnswerOf(*job, profiles, quick);
+    const auto* plan = std::get_if<plan::Plan>(&answer);
     EXPECT_EQ(plan != nullptr, best > 0) << "a plan with some size is found if there is one";
     if (plan == nullptr) continue;
     ++planned;
@@ -149,12 +150,12 @@ Profiles TwoL4(const std::string& memory = "8Gi") { return DevicesOf(absl::StrRe
 TEST(MicroBatchChoice, ThePlanSaysWhatOtherSizesWouldTake) {
   const Profiles profiles = TwoL4();
   const auto job = Gpt("auto");
-  const wire::PlanDocument plan = PlanOf(*job, profiles, {.explain = true});
+  const plan::Plan plan = PlanOf(*job, profiles, {.explain = true});
   EXPECT_EQ(plan.micro_batches * plan.micro_batch_size, 64);
   ASSERT_GT(plan.micro_batch_sizes.size(), 2);
   bool has_chosen = false;
   int64_t last = 0;
-  for (const wire::PlanMicroBatchSize& other : plan.micro_batch_sizes) {
+  for (const plan::MicroBatchSize& other : plan.micro_batch_sizes) {
     EXPECT_GT(other.size, last);
     last = other.size;
     has_chosen = has_chosen || (other.size == plan.micro_batch_size && other.predicted_step_seconds == plan.predicted_step_seconds);
@@ -163,9 +164,9 @@ TEST(MicroBatchChoice, ThePlanSaysWhatOtherSizesWouldTake) {
   EXPECT_THAT(plan.explain, Contains(HasSubstr(absl::StrCat("micro-batches of ", plan.micro_batch_size, " were chosen"))));
   const auto parsed = wire::ParsePlan(wire::PrintPlan(plan));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(std::get<wire::PlanDocument>(*parsed), plan);
+  EXPECT_EQ(std::get<plan::Plan>(*parsed), plan);
   // The same plan as that of a job that names the size, and nothing of the kind there.
-  wire::PlanDocument named = PlanOf(*Gpt(absl::StrCat(plan.micro_batch_size)), profiles);
+  plan::Plan named = PlanOf(*Gpt(absl::StrCat(plan.micro_batch_size)), profiles);
   EXPECT_TRUE(named.micro_batch_sizes.empty());
   EXPECT_EQ(named.stages, plan.stages);
   EXPECT_EQ(named.graph_hash, plan.graph_hash);
@@ -174,7 +175,7 @@ TEST(MicroBatchChoice, ThePlanSaysWhatOtherSizesWouldTake) {
 
 TEST(MicroBatchChoice, EqualInputsGiveEqualBytes) {
   const auto text = [] {
-    wire::PlanDocument plan = PlanOf(*Gpt("auto"), TwoL4(), {.explain = true});
+    plan::Plan plan = PlanOf(*Gpt("auto"), TwoL4(), {.explain = true});
     plan.search_cpu_seconds = 0;
     return wire::PrintPlan(plan);
   };
@@ -183,26 +184,26 @@ TEST(MicroBatchChoice, EqualInputsGiveEqualBytes) {
 
 TEST(MicroBatchChoice, MemoryDecidesWhereTheDefaultDoesNotFit) {
   const Profiles profiles = TwoL4("32Mi");
-  ASSERT_TRUE(std::holds_alternative<wire::PlanErrorDocument>(AnswerOf(*Gpt("8"), profiles)));
+  ASSERT_TRUE(std::holds_alternative<plan::PlanError>(AnswerOf(*Gpt("8"), profiles)));
   EXPECT_LT(PlanOf(*Gpt("auto"), profiles).micro_batch_size, 8);
 }
 
 TEST(MicroBatchChoice, ARefusalForMemorySaysWhatWouldFit) {
   const Profiles profiles = TwoL4("56Mi");
-  const wire::PlanResult answer = AnswerOf(*Gpt("16"), profiles);
-  const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer);
+  const plan::PlanResult answer = AnswerOf(*Gpt("16"), profiles);
+  const auto* refusal = std::get_if<plan::PlanError>(&answer);
   ASSERT_NE(refusal, nullptr);
   int64_t fits = 0;
   for (const int64_t size : {1, 2, 4, 8}) {
-    if (std::holds_alternative<wire::PlanDocument>(AnswerOf(*Gpt(absl::StrCat(size)), profiles))) fits = size;
+    if (std::holds_alternative<plan::Plan>(AnswerOf(*Gpt(absl::StrCat(size)), profiles))) fits = size;
   }
   ASSERT_GT(fits, 0);
   EXPECT_THAT(refusal->message, HasSubstr(absl::StrCat("spec.training.microBatchSize=", fits, " it would fit")));
 }
 
 TEST(MicroBatchChoice, WhatNoSizeMendsIsNotAdvised) {
-  const wire::PlanResult answer = AnswerOf(*Gpt("16", "auto"), TwoL4("12Mi"));
-  const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer);
+  const plan::PlanResult answer = AnswerOf(*Gpt("16", "auto"), TwoL4("12Mi"));
+  const auto* refusal = std::get_if<plan::PlanError>(&answer);
   ASSERT_NE(refusal, nullptr);
   EXPECT_THAT(refusal->message, AllOf(HasSubstr("it would not fit with any spec.training.microBatchSize"), Not(HasSubstr("would fit;"))));
 }
@@ -210,7 +211,7 @@ TEST(MicroBatchChoice, WhatNoSizeMendsIsNotAdvised) {
 TEST(MicroBatchChoice, ARunningPlanKeepsItsSize) {
   const auto job = Gpt("auto");
   Profiles profiles = TwoL4();
-  const wire::PlanDocument running = PlanOf(*Gpt("2"), profiles);
+  const plan::Plan running = PlanOf(*Gpt("2"), profiles);
   ASSERT_NE(PlanOf(*job, profiles).micro_batch_size, 2);
   profiles.devices[1].compute_scale = 0.2;
   const auto replan = ReplanWorkload(*job, profiles, running, {}, {.steps_left = 100'000});

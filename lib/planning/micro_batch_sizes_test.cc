@@ -96,14 +96,14 @@ TEST(MicroBatchSizes, AJobOfAnotherSizeIsPricedByWhatWasMeasured) {
   EXPECT_TRUE(InferredProfiles(*two, profiles)->has_value());
   const auto eight = Resolve({"spec.training={globalBatchSize: 16, microBatchSize: 8, sequenceLength: 16}"});
   EXPECT_FALSE(InferredProfiles(*eight, profiles)->has_value()) << "there is nothing to infer";
-  const wire::PlanDocument plan = PlanOf(*two,
-                                         {.devices = {[&] {
-                                            wire::DeviceProfile device = profiles.devices[0];
-                                            device.site = "s";
-                                            return device;
-                                          }()},
-                                          .network = {.sites = {"s"}, .ports = {{}}}},
-                                         {.explain = true});
+  const plan::Plan plan = PlanOf(*two,
+                                 {.devices = {[&] {
+                                    wire::DeviceProfile device = profiles.devices[0];
+                                    device.site = "s";
+                                    return device;
+                                  }()},
+                                  .network = {.sites = {"s"}, .ports = {{}}}},
+                                 {.explain = true});
   // But for the one op of the loss that takes the same whatever a micro-batch's size is, and was measured.
   EXPECT_GT(plan.fitted_share, 0.98);
   EXPECT_LT(plan.fitted_share, 1);

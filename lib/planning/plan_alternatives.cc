@@ -26,25 +26,25 @@ constexpr double kCostRounding = 1e-9;
 constexpr size_t kMaxNamedDevices = 4;
 
 // Nothing: such a job cannot be planned.
-std::optional<wire::PlanDocument> Alternative(const workload::Workload& workload, const Profiles& profiles, PlanOptions options) {
+std::optional<plan::Plan> Alternative(const workload::Workload& workload, const Profiles& profiles, PlanOptions options) {
   options.search_budget = std::min(options.search_budget, scheduler::kQuickSearchBudget);
   options.explain = false;
   absl::StatusOr<PlannedWorkload> planned = PlanGivenMicroBatchSize(workload, profiles, options);
-  auto* const document = planned.ok() ? std::get_if<wire::PlanDocument>(&planned->answer) : nullptr;
+  auto* const document = planned.ok() ? std::get_if<plan::Plan>(&planned->answer) : nullptr;
   if (document == nullptr) return std::nullopt;
   return std::move(*document);
 }
 
-std::string DeviceText(const wire::PlanDocument& plan) {
+std::string DeviceText(const plan::Plan& plan) {
   std::vector<std::string> devices;
-  for (const wire::PlanStage& stage : plan.stages) devices.push_back(stage.devices[0]);
+  for (const plan::Stage& stage : plan.stages) devices.push_back(stage.devices[0]);
   const std::string stages = base::Pluralize(static_cast<int64_t>(devices.size()), "stage");
   return devices.size() > kMaxNamedDevices ? stages : absl::StrCat(stages, " on ", absl::StrJoin(devices, " > "));
 }
 
-void WeighStages(const workload::Workload& workload, const Profiles& profiles, PlanOptions options, wire::PlanDocument& document) {
+void WeighStages(const workload::Workload& workload, const Profiles& profiles, PlanOptions options, plan::Plan& document) {
   options.stages = 0;
-  const std::optional<wire::PlanDocument> free = Alternative(workload, profiles, std::move(options));
+  const std::optional<plan::Plan> free = Alternative(workload, profiles, std::move(options));
   if (!free.has_value() || free->stages.size() == document.stages.size()) return;
   if (free->loss_cost > document.loss_cost * (1 + kCostRounding)) return;  // its steps are worth less
   if (document.predicted_step_seconds < kMuchFaster * free->predicted_step_seconds) return;
@@ -59,32 +59,32 @@ void WeighStages(const workload::Workload& workload, const Profiles& profiles, P
                            : absl::StrFormat(", with micro-batches of %d as here; others may be faster", document.micro_batch_size))});
 }
 
-bool NeedsAllInFlight(const wire::PlanDocument& document) {
+bool NeedsAllInFlight(const plan::Plan& document) {
   const std::optional<schedule::PipelineSchedule> schedule = schedule::Find(document.schedule);
   return !schedule.has_value() || schedule->forwards_first();
 }
 
 // Deeper than a pipeline of this many stages needs, at the price of much of a device's memory.
-bool IsDeepByChoice(const wire::PlanDocument& document) {
+bool IsDeepByChoice(const plan::Plan& document) {
   if (NeedsAllInFlight(document)) return false;
   for (size_t s = 0; s < document.stages.size(); ++s) {
-    const wire::PlanStage& stage = document.stages[s];
+    const plan::Stage& stage = document.stages[s];
     const bool much = static_cast<double>(stage.memory_bytes) > kMuchMemory * static_cast<double>(stage.device_memory_bytes);
     if (much && stage.device_memory_bytes > 0 && stage.in_flight > static_cast<int>(document.stages.size() - s)) return true;
   }
   return false;
 }
 
-int64_t LargestStage(const wire::PlanDocument& document) {
+int64_t LargestStage(const plan::Plan& document) {
   int64_t largest = 0;
-  for (const wire::PlanStage& stage : document.stages) largest = std::max(largest, stage.memory_bytes);
+  for (const plan::Stage& stage : document.stages) largest = std::max(largest, stage.memory_bytes);
   return largest;
 }
 
-void WeighDepth(const workload::Workload& workload, const Profiles& profiles, PlanOptions options, wire::PlanDocument& document) {
+void WeighDepth(const workload::Workload& workload, const Profiles& profiles, PlanOptions options, plan::Plan& document) {
   const auto stages = static_cast<int>(document.stages.size());
   options.max_in_flight = stages;
-  const std::optional<wire::PlanDocument> fewer = Alternative(workload, profiles, std::move(options));
+  const std::optional<plan::Plan> fewer = Alternative(workload, profiles, std::move(options));
   if (!fewer.has_value() || NeedsAllInFlight(*fewer) || fewer->in_flight > stages) return;
   const int64_t memory_bytes = LargestStage(*fewer);
   const bool saves = static_cast<double>(memory_bytes) < kWorthwhile * static_cast<double>(LargestStage(document));
@@ -94,8 +94,7 @@ void WeighDepth(const workload::Workload& workload, const Profiles& profiles, Pl
 
 }  // namespace
 
-void AddAlternatives(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                     wire::PlanDocument& document) {
+void AddAlternatives(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options, plan::Plan& document) {
   const job::Strategy& strategy = workload.job.spec.strategy;
   if (strategy.replicas != 1 || profiles.devices.size() > kMaxDevicesWeighed) return;
   if (strategy.stages > 0) WeighStages(workload, profiles, options, document);

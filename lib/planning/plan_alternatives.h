@@ -2,8 +2,8 @@
 // flight.
 #pragma once
 
+#include "lib/plan/plan.h"
 #include "lib/planning/request.h"
-#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 
@@ -11,7 +11,6 @@ namespace fusionllm::planning {
 // warning `OtherStageCountFaster`, where the job names its stages and others would make a step much faster at no higher expected loss, and
 // fewer_in_flight, where depth takes much memory by choice. `workload` and `profiles`: at the micro-batch size of the plan. What cannot be
 // weighed is left out; the plan stands.
-void AddAlternatives(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                     wire::PlanDocument& document);
+void AddAlternatives(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options, plan::Plan& document);
 
 }  // namespace fusionllm::planning

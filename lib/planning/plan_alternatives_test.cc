@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 
 const PlanOptions kWeighed = {.alternatives = true};
 
-std::string StagesWarning(const wire::PlanDocument& plan) {
-  for (const wire::PlanWarning& warning : plan.warnings) {
+std::string StagesWarning(const plan::Plan& plan) {
+  for (const plan::Warning& warning : plan.warnings) {
     if (warning.reason == "OtherStageCountFaster") return warning.message;
   }
   return "";
@@ -31,8 +31,7 @@ std::string StagesWarning(const wire::PlanDocument& plan) {
 TEST(PlanAlternativesTest, StagesThatTheJobAsksForAreWarnedOfWhereOthersAreMuchFaster) {
   const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "50kbit"}, {"1Gbit", "50kbit"}});
   const auto asked = Resolve({"spec.strategy.stages=3"}), free = Resolve();
-  const wire::PlanDocument plan = PlanOf(*asked, OnTopology(*asked, slow), kWeighed),
-                           fastest = PlanOf(*free, OnTopology(*free, slow), kWeighed);
+  const plan::Plan plan = PlanOf(*asked, OnTopology(*asked, slow), kWeighed), fastest = PlanOf(*free, OnTopology(*free, slow), kWeighed);
   ASSERT_EQ(fastest.stages.size(), 1);
   EXPECT_THAT(
       StagesWarning(plan),
@@ -47,8 +46,8 @@ TEST(PlanAlternativesTest, StagesThatAreNearlyTheFastestAreNotWarnedOf) {
 }
 
 // GPT-2 XL on cards that are known by their figures.
-wire::PlanDocument PlanXl(const std::string& training, const std::string& sites, estimator::Arithmetic arithmetic,
-                          const std::vector<std::string>& overrides, const PlanOptions& options) {
+plan::Plan PlanXl(const std::string& training, const std::string& sites, estimator::Arithmetic arithmetic,
+                  const std::vector<std::string>& overrides, const PlanOptions& options) {
   const auto job = job::ParseFusionJob(
       absl::StrCat("apiVersion: fusionllm.io/v1alpha1\nkind: FusionJob\nmetadata: {name: test}\nspec:\n"
                    "  model: {family: gpt2, preset: xl}\n  data: {kind: tokens, path: [x.bin]}\n  training: {steps: 50000, ",
@@ -64,7 +63,7 @@ wire::PlanDocument PlanXl(const std::string& training, const std::string& sites,
   EXPECT_TRUE(profiles.ok()) << profiles.status();
   const auto answer = PlanWorkload(**workload, *profiles, options);
   EXPECT_TRUE(answer.ok()) << answer.status();
-  return std::get<wire::PlanDocument>(*answer);
+  return std::get<plan::Plan>(*answer);
 }
 
 std::string SiteOfFourCards(absl::string_view internal) {
@@ -74,7 +73,7 @@ std::string SiteOfFourCards(absl::string_view internal) {
 }
 
 // On four cards that hold a deep pipeline.
-wire::PlanDocument OnFourCards(const std::vector<std::string>& overrides, absl::string_view internal = "100Gbit") {
+plan::Plan OnFourCards(const std::vector<std::string>& overrides, absl::string_view internal = "100Gbit") {
   return PlanXl("globalBatchSize: 512, microBatchSize: 8, precision: bf16", SiteOfFourCards(internal), estimator::Arithmetic::kBf16,
                 overrides, {.search_budget = scheduler::kQuickSearchBudget, .alternatives = true});
 }
@@ -89,7 +88,7 @@ TEST(PlanAlternativesTest, DevicesOfAnotherSiteDoNotMakeAPlanSlower) {
     overrides.emplace_back("spec.compression.policy=adatopk");
     return PlanXl("globalBatchSize: 64, microBatchSize: 4, gradientClipNorm: 1", sites, estimator::Arithmetic::kFp32, overrides, {});
   };
-  const wire::PlanDocument all = plan_of({}), alone = plan_of({"spec.strategy.exclude=[r0, r1]"});
+  const plan::Plan all = plan_of({}), alone = plan_of({"spec.strategy.exclude=[r0, r1]"});
   EXPECT_LE(all.predicted_step_seconds, alone.predicted_step_seconds * (1 + 1e-9));
   EXPECT_LE(all.loss_cost, alone.loss_cost);
 }
@@ -100,20 +99,20 @@ TEST(PlanAlternativesTest, AsManyReplicasAsThePlannerLikesAreNeverSlowerThanOne)
                                                "spec.training.microBatchSize=4", "spec.training.gradientClipNorm=1"};
   std::vector<std::string> free = slow_links;
   free.emplace_back("spec.strategy.replicas=auto");
-  const wire::PlanDocument one = OnFourCards(slow_links, "10Gbit"), many = OnFourCards(free, "10Gbit");
+  const plan::Plan one = OnFourCards(slow_links, "10Gbit"), many = OnFourCards(free, "10Gbit");
   EXPECT_LE(many.predicted_step_seconds, one.predicted_step_seconds);
   EXPECT_EQ(many.replicas, 1);
   EXPECT_LE(many.lower_bound_seconds, many.predicted_step_seconds);
 }
 
-int64_t LargestStage(const wire::PlanDocument& plan) {
+int64_t LargestStage(const plan::Plan& plan) {
   int64_t largest = 0;
-  for (const wire::PlanStage& stage : plan.stages) largest = std::max(largest, stage.memory_bytes);
+  for (const plan::Stage& stage : plan.stages) largest = std::max(largest, stage.memory_bytes);
   return largest;
 }
 
 TEST(PlanAlternativesTest, DepthThatTakesMuchMemoryByChoiceHasThePriceOfLess) {
-  const wire::PlanDocument deep = OnFourCards({"spec.strategy.stages=4"});
+  const plan::Plan deep = OnFourCards({"spec.strategy.stages=4"});
   ASSERT_GT(deep.in_flight, 4);
   ASSERT_TRUE(deep.fewer_in_flight.has_value());
   EXPECT_EQ(deep.fewer_in_flight->in_flight, 4);
@@ -121,12 +120,12 @@ TEST(PlanAlternativesTest, DepthThatTakesMuchMemoryByChoiceHasThePriceOfLess) {
   EXPECT_GT(deep.fewer_in_flight->predicted_step_seconds, deep.predicted_step_seconds);
 
   // GPipe has all micro-batches of a step in flight, whatever the job allows.
-  const wire::PlanDocument gpipe = OnFourCards({"spec.strategy={stages: 4, pipelineSchedule: gpipe}", "spec.training.globalBatchSize=80"});
+  const plan::Plan gpipe = OnFourCards({"spec.strategy={stages: 4, pipelineSchedule: gpipe}", "spec.training.globalBatchSize=80"});
   ASSERT_EQ(gpipe.in_flight, 10);
   ASSERT_GT(LargestStage(gpipe), LargestStage(deep) / 2) << "much of a card";
   EXPECT_FALSE(gpipe.fewer_in_flight.has_value());
 
-  const wire::PlanDocument shallow = OnFourCards({"spec.strategy={stages: 4, inFlight: 4}"});
+  const plan::Plan shallow = OnFourCards({"spec.strategy={stages: 4, inFlight: 4}"});
   EXPECT_FALSE(shallow.fewer_in_flight.has_value());
   EXPECT_NEAR(shallow.predicted_step_seconds, deep.fewer_in_flight->predicted_step_seconds, 0.02 * shallow.predicted_step_seconds);
   EXPECT_NEAR(static_cast<double>(LargestStage(shallow)), static_cast<double>(deep.fewer_in_flight->memory_bytes),

@@ -15,12 +15,12 @@
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::Plan;
+using scheduler::PlannedPipeline;
 
 // Of the simulator, that may be spent on what limits a step: 0.2 s.
 constexpr int64_t kEventsForLimits = 4'000'000;
 
-wire::SimulatedStep StepOf(const Plan& plan, const PlanContext& context) {
+wire::SimulatedStep StepOf(const PlannedPipeline& plan, const PlanContext& context) {
   const scheduler::PipelineInput& input = plan.pipeline.input;
   const scheduler::Simulation simulation = scheduler::Simulate(input, plan.pipeline.wires);
   const auto events = static_cast<int64_t>(2 * (input.stages.size() + input.links.size())) * input.micro_batches;
@@ -28,7 +28,7 @@ wire::SimulatedStep StepOf(const Plan& plan, const PlanContext& context) {
   return StepDocument(input, simulation, StepTextOf(plan, context.workload), nullptr, static_cast<int>(probed));
 }
 
-void AddRates(const PlanContext& context, wire::PlanDocument& document) {
+void AddRates(const PlanContext& context, plan::Plan& document) {
   const workload::Workload& workload = context.workload;
   const bool words = workload.data.kind == data::DatasetKind::kText || workload.data.kind == data::DatasetKind::kTokens;
   document.unit = words ? "tokens" : "images";
@@ -50,9 +50,9 @@ std::map<std::string, std::string> SitesOf(const PlanContext& context) {
 const char* DtypeName(int64_t bytes_of_element) { return bytes_of_element == 2 ? "bf16" : "fp32"; }
 
 // What the links of a plan carry, before any codec.
-void AddDtypes(const Plan& plan, const PlanContext& context, wire::PlanDocument& document) {
+void AddDtypes(const PlannedPipeline& plan, const PlanContext& context, plan::Plan& document) {
   std::map<std::pair<int, int>, std::string> dtypes;  // by stages, either way
-  for (const scheduler::PlanLink& link : plan.links) {
+  for (const scheduler::PlannedLink& link : plan.links) {
     std::string& dtype = dtypes[{link.src_stage, link.dst_stage}];
     for (const int v : link.values) {
       const scheduler::ValueNode& value = context.request.request.values[v];
@@ -61,20 +61,20 @@ void AddDtypes(const Plan& plan, const PlanContext& context, wire::PlanDocument&
     if (dtype.empty()) dtype = "ids";
     dtypes[{link.dst_stage, link.src_stage}] = dtype;
   }
-  for (wire::PlanLink& link : document.links) {
+  for (plan::Link& link : document.links) {
     // Gradients of parameters are fp32 whatever the precision of values.
     const bool tied_alone = link.tied_bytes > 0 && link.bytes == link.tied_bytes;
     link.dtype = tied_alone ? "fp32" : dtypes[{link.src_stage, link.dst_stage}];
   }
 }
 
-void AddMemory(const Plan& plan, const PlanContext& context, wire::PlanDocument& document) {
+void AddMemory(const PlannedPipeline& plan, const PlanContext& context, plan::Plan& document) {
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     document.stages[s].device_memory_bytes = context.request.request.devices[plan.stages[s].devices[0]].memory_bytes;
   }
 }
 
-void AddTiedSeconds(const Plan& plan, wire::PlanDocument& document) {
+void AddTiedSeconds(const PlannedPipeline& plan, plan::Plan& document) {
   for (size_t t = 0; t < plan.tied.size() && t < document.tied.size(); ++t) {
     for (const scheduler::TiedExchange::Message& message : plan.tied[t].messages) {
       document.tied[t].seconds = std::max(document.tied[t].seconds, message.seconds + message.latency_s);
@@ -84,10 +84,10 @@ void AddTiedSeconds(const Plan& plan, wire::PlanDocument& document) {
 
 }  // namespace
 
-void AddFigures(const Plan& plan, const PlanContext& context, wire::PlanDocument& document) {
+void AddFigures(const PlannedPipeline& plan, const PlanContext& context, plan::Plan& document) {
   AddRates(context, document);
   const std::map<std::string, std::string> sites = SitesOf(context);
-  for (const wire::PlanLink& link : document.links) {
+  for (const plan::Link& link : document.links) {
     if (sites.at(link.src) != sites.at(link.dst)) document.site_bytes += link.bytes;
   }
   AddDtypes(plan, context, document);
@@ -99,17 +99,17 @@ void AddFigures(const Plan& plan, const PlanContext& context, wire::PlanDocument
   AddWarnings(plan, context, step, document.warnings);
 }
 
-void AddReplicaFigures(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context,
-                       const std::vector<wire::PlanDocument>& pipelines, wire::PlanDocument& document) {
+void AddReplicaFigures(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context, const std::vector<plan::Plan>& pipelines,
+                       plan::Plan& document) {
   AddRates(context, document);
   const std::map<std::string, std::string> sites = SitesOf(context);
   document.site_bytes = 0;
   document.warnings.clear();
   std::vector<wire::SimulatedStep> steps;
   for (size_t d = 0; d < pipelines.size(); ++d) {
-    const wire::PlanDocument& pipeline = pipelines[d];
+    const plan::Plan& pipeline = pipelines[d];
     document.site_bytes += pipeline.site_bytes;
-    for (const wire::PlanWarning& warning : pipeline.warnings) {
+    for (const plan::Warning& warning : pipeline.warnings) {
       if (warning.reason == kLossAboveLimit) continue;  // said of all of them together
       // Pipelines have the same cuts, and often the same GPUs.
       const bool known = std::find(document.warnings.begin(), document.warnings.end(), warning) != document.warnings.end();

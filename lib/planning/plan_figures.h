@@ -4,17 +4,17 @@
 
 #include <vector>
 
-#include "lib/planning/plan_document.h"
+#include "lib/plan/plan.h"
+#include "lib/planning/plan_of_pipeline.h"
 #include "lib/scheduler/replicas/replica_planner.h"
-#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 
 // Into the document of that plan.
-void AddFigures(const scheduler::Plan& plan, const PlanContext& context, wire::PlanDocument& document);
+void AddFigures(const scheduler::PlannedPipeline& plan, const PlanContext& context, plan::Plan& document);
 
 // Into the document of all pipelines together; `pipelines`: those of each, with their figures.
-void AddReplicaFigures(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context,
-                       const std::vector<wire::PlanDocument>& pipelines, wire::PlanDocument& document);
+void AddReplicaFigures(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context, const std::vector<plan::Plan>& pipelines,
+                       plan::Plan& document);
 
 }  // namespace fusionllm::planning

@@ -27,7 +27,7 @@ const char* SiteOf(const std::string& device) { return device.starts_with("paris
 
 TEST(PlanFigures, FollowFromTheStepAndTheLinks) {
   const auto workload = Resolve();
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
   ASSERT_EQ(plan.stages.size(), 3);
   EXPECT_EQ(plan.unit, "tokens");
   EXPECT_EQ(plan.steps, 5);
@@ -36,7 +36,7 @@ TEST(PlanFigures, FollowFromTheStepAndTheLinks) {
   EXPECT_NEAR(plan.tokens_per_second * plan.predicted_step_seconds, 16 * 16, 1e-6);
   EXPECT_NEAR(plan.samples_per_second * plan.predicted_step_seconds, 16, 1e-6);
   int64_t between = 0;
-  for (const wire::PlanLink& link : plan.links) {
+  for (const plan::Link& link : plan.links) {
     if (std::string(SiteOf(link.src)) != SiteOf(link.dst)) between += link.bytes;
   }
   EXPECT_GT(between, 0);
@@ -44,16 +44,16 @@ TEST(PlanFigures, FollowFromTheStepAndTheLinks) {
   EXPECT_THAT(plan.bottleneck, HasSubstr("10% less time"));
   EXPECT_EQ(plan.loss_cost, 0);
   EXPECT_THAT(plan.loss_cost_source, IsEmpty());
-  for (const wire::PlanStage& stage : plan.stages) EXPECT_EQ(stage.device_memory_bytes, int64_t{1} << 30);
+  for (const plan::Stage& stage : plan.stages) EXPECT_EQ(stage.device_memory_bytes, int64_t{1} << 30);
   ASSERT_EQ(plan.tied.size(), 1);
   EXPECT_GT(plan.tied[0].seconds, 0.04) << "over the slow line";
 }
 
 TEST(PlanFigures, CodecsThatCostLossAddUpWithTheirSource) {
   const auto workload = Resolve({"spec.compression={policy: uniform, codec: topk, ratio: 20}"});
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
   double cost = 0;
-  for (const wire::PlanLink& link : plan.links) cost += link.loss_cost;
+  for (const plan::Link& link : plan.links) cost += link.loss_cost;
   EXPECT_GT(cost, 0);
   EXPECT_GE(plan.loss_cost, cost * (1 - 1e-12));
   EXPECT_NE(plan.loss_cost_source, "");
@@ -62,9 +62,9 @@ TEST(PlanFigures, CodecsThatCostLossAddUpWithTheirSource) {
 TEST(PlanFigures, LinksSayWhatTypeTheyCarry) {
   for (const std::string precision : {"fp32", "bf16"}) {
     const auto workload = Resolve({"spec.training.precision=" + precision, "spec.model.config.tieWeights=false"});
-    const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+    const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
     ASSERT_EQ(plan.stages.size(), 3);
-    for (const wire::PlanLink& link : plan.links) {
+    for (const plan::Link& link : plan.links) {
       const bool neighbours = std::abs(link.src_stage - link.dst_stage) == 1;
       EXPECT_EQ(link.dtype, neighbours ? precision : "ids") << link.src << " -> " << link.dst;
     }
@@ -100,11 +100,11 @@ TEST(PlanFigures, ALinkThatTiedGradientsKeepBusySuggestsAnUntiedHead) {
 
 TEST(PlanFigures, OfReplicasAreThoseOfAllPipelinesTogether) {
   const auto workload = Resolve({"spec.strategy.replicas=2"});
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload));
   ASSERT_EQ(plan.replicas, 2);
   EXPECT_NEAR(plan.tokens_per_second * plan.predicted_step_seconds, 16 * 16, 1e-6);
   int64_t between = 0;
-  for (const wire::PlanLink& link : plan.links) {
+  for (const plan::Link& link : plan.links) {
     if (std::string(SiteOf(link.src)) != SiteOf(link.dst)) between += link.bytes;
   }
   EXPECT_GE(plan.site_bytes, between);

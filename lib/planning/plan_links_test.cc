@@ -23,8 +23,8 @@ using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 // From stage `src` to stage `dst`.
-wire::PlanLink LinkBetween(const wire::PlanDocument& plan, int src, int dst) {
-  for (const wire::PlanLink& link : plan.links) {
+plan::Link LinkBetween(const plan::Plan& plan, int src, int dst) {
+  for (const plan::Link& link : plan.links) {
     if (link.src_stage == src && link.dst_stage == dst) return link;
   }
   ADD_FAILURE() << "no link from stage " << src << " to " << dst;
@@ -37,11 +37,11 @@ TEST(PlanLinks, OnlyTheSlowLinkIsCompressed) {
   Profiles profiles = OnTopology(*workload);
   for (auto& [signature, op] : profiles.devices[0].ops) op.seconds = 2e-5;
   for (wire::DeviceProfile& device : profiles.devices) device.ops = profiles.devices[0].ops;
-  const wire::PlanDocument plan = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
   ASSERT_EQ(plan.stages.size(), 3);
   EXPECT_EQ(plan.CodecBetween(0, 1), "fp32");
   EXPECT_NE(plan.CodecBetween(1, 2), "fp32");
-  for (const wire::PlanLink& link : plan.links) {
+  for (const plan::Link& link : plan.links) {
     if (link.codec == "fp32") {
       EXPECT_NEAR(link.ratio, 1, 0.01);
     } else if (link.backward) {
@@ -56,10 +56,10 @@ TEST(PlanLinks, TheReasonForACodecIsExplained) {
   Profiles profiles = OnTopology(*workload);
   for (auto& [signature, op] : profiles.devices[0].ops) op.seconds = 1e-7;
   for (wire::DeviceProfile& device : profiles.devices) device.ops = profiles.devices[0].ops;
-  const wire::PlanDocument plan = PlanOf(*workload, profiles, {.strategy = "equal-ops", .explain = true});
+  const plan::Plan plan = PlanOf(*workload, profiles, {.strategy = "equal-ops", .explain = true});
   ASSERT_EQ(plan.stages.size(), 3);
   std::string reason;
-  for (const wire::PlanLink& link : plan.links) {
+  for (const plan::Link& link : plan.links) {
     if (link.src_stage == 1 && link.dst_stage == 2) reason = link.reason;
     EXPECT_EQ(link.reason.empty(), link.backward) << "one of the two directions has it";
   }
@@ -74,7 +74,7 @@ TEST(PlanLinks, UniformPolicyUsesOneCodecExceptForLabelOnlyLinks) {
     for (wire::DeviceProfile& device : profiles.devices) {
       for (auto& [signature, op] : device.ops) op.seconds = 2e-5;
     }
-    const wire::PlanDocument plan = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+    const plan::Plan plan = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
     ASSERT_EQ(plan.stages.size(), 3);
     EXPECT_NE(plan.CodecBetween(0, 1), "fp32") << codec;
     EXPECT_EQ(plan.CodecBetween(0, 1), plan.CodecBetween(1, 2)) << codec;
@@ -93,8 +93,8 @@ TEST(PlanLinks, LogitsTravelIn16BitsWhateverThePolicyAsksFor) {
     for (wire::DeviceProfile& device : profiles.devices) {
       for (auto& [signature, op] : device.ops) op.seconds = 1e-7;  // nothing hides the link
     }
-    const wire::PlanDocument plan = PlanOf(*workload, profiles);
-    const wire::PlanLink link = LinkBetween(plan, 0, 1);
+    const plan::Plan plan = PlanOf(*workload, profiles);
+    const plan::Link link = LinkBetween(plan, 0, 1);
     EXPECT_EQ(link.codec, "fp16") << policy;
     EXPECT_THAT(link.reason, HasSubstr("what a loss reads")) << policy;
     EXPECT_EQ(link.loss_cost, 0) << policy;
@@ -110,8 +110,8 @@ TEST(PlanLinks, BytesAreThoseThatTheEdgesOfTheRunMake) {
                              "spec.strategy={stages: 2, pins: [{ops: block.1.mlp.gelu, device: paris-0}, {ops: block.1.mlp.c_proj, "
                              "device: tokyo-0}]}"}) {
       const auto workload = Resolve({absl::StrCat("spec.compression={", policy, "}"), "spec.model.config.tieWeights=false", pins});
-      const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));
-      const wire::PlanLink there = LinkBetween(plan, 0, 1), back = LinkBetween(plan, 1, 0);
+      const plan::Plan plan = PlanOf(*workload, OnTopology(*workload));
+      const plan::Link there = LinkBetween(plan, 0, 1), back = LinkBetween(plan, 1, 0);
       const opdag::Graph& graph = workload->training.graph;
       const runtime::LinkCodecs codecs = {{{0, 1}, *compression::ParseCodecSpec(there.codec)}};
       const std::vector<opdag::ActivationKind> kinds = autodiff::ActivationKindsOf(workload->training);
@@ -142,8 +142,8 @@ TEST(PlanLinks, BytesAreThoseThatTheEdgesOfTheRunMake) {
   }
 }
 
-std::string LossWarning(const wire::PlanDocument& plan) {
-  for (const wire::PlanWarning& warning : plan.warnings) {
+std::string LossWarning(const plan::Plan& plan) {
+  for (const plan::Warning& warning : plan.warnings) {
     if (warning.reason == kLossAboveLimit) return warning.message;
   }
   return "";
@@ -159,13 +159,13 @@ TEST(PlanLinks, LossCostStaysWithinTheBudgetOfTheJob) {
     }
     return PlanOf(*workload, profiles, {.strategy = "equal-ops"});
   };
-  const auto sum = [](const wire::PlanDocument& plan) {
+  const auto sum = [](const plan::Plan& plan) {
     double total = 0;
-    for (const wire::PlanLink& link : plan.links) total += link.loss_cost;
-    for (const wire::PlanTied& tied : plan.tied) total += tied.loss_cost;
+    for (const plan::Link& link : plan.links) total += link.loss_cost;
+    for (const plan::TiedParameter& tied : plan.tied) total += tied.loss_cost;
     return total;
   };
-  const wire::PlanDocument capped = plan_with("policy: adatopk"), free = plan_with("policy: adatopk, maxLossIncrease: 100");
+  const plan::Plan capped = plan_with("policy: adatopk"), free = plan_with("policy: adatopk, maxLossIncrease: 100");
   EXPECT_LE(capped.loss_cost, 0.05 * (1 + 1e-9));
   EXPECT_GT(free.loss_cost, 0.05);
   EXPECT_DOUBLE_EQ(capped.loss_cost, sum(capped));
@@ -173,11 +173,11 @@ TEST(PlanLinks, LossCostStaysWithinTheBudgetOfTheJob) {
   EXPECT_THAT(free.loss_cost_source, AllOf(HasSubstr("after 300 steps"), HasSubstr("docs/results/loss-cost.md")));
   EXPECT_EQ(LossWarning(free), "");
   std::string reasons;
-  for (const wire::PlanLink& link : capped.links) reasons += link.reason;
+  for (const plan::Link& link : capped.links) reasons += link.reason;
   EXPECT_THAT(reasons,
               HasSubstr("maxLossIncrease of 0.05 nats allows over all links, 0.004 of it kept for tied gradients, and does not hide it"));
   // A codec that is asked for by name is used, and what that means is said.
-  const wire::PlanDocument named = plan_with("policy: uniform, codec: topk, ratio: 30");
+  const plan::Plan named = plan_with("policy: uniform, codec: topk, ratio: 30");
   EXPECT_EQ(named.CodecBetween(0, 1), "topk@30:int8");
   EXPECT_GT(named.loss_cost, 0.05);
   EXPECT_THAT(LossWarning(named), HasSubstr("more than spec.compression.maxLossIncrease of 0.05"));
@@ -192,7 +192,7 @@ TEST(PlanLinks, TopKValuesAreThoseTheJobAsksFor) {
                                                         {", topkValues: auto", "topk@20:int8"}};
   for (const auto& [values, codec] : wanted) {
     const auto workload = Resolve({absl::StrCat("spec.compression={policy: uniform, codec: topk, ratio: 20", values, "}")});
-    const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+    const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
     ASSERT_EQ(plan.stages.size(), 3);
     EXPECT_EQ(plan.CodecBetween(0, 1), codec);
     EXPECT_EQ(plan.CodecBetween(1, 2), codec);
@@ -214,7 +214,7 @@ TEST(PlanLinks, TheLadderMayShrinkALinkByInt4WhateverTheRatioOfTheJob) {
 
 TEST(PlanLinks, TiedEmbeddingsAreExchanged) {
   const auto workload = Resolve();
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
   ASSERT_EQ(plan.tied.size(), 1);
   EXPECT_EQ(plan.tied[0].parameter, "transformer.wte.weight");
   EXPECT_THAT(plan.tied[0].stages, ElementsAre(0, 2));
@@ -223,7 +223,7 @@ TEST(PlanLinks, TiedEmbeddingsAreExchanged) {
   // The labels travel on the same link from the first stage to the last; nothing but the tied gradient comes back.
   for (const bool back : {false, true}) {
     const int src = back ? 2 : 0, dst = back ? 0 : 2;
-    const wire::PlanLink link = LinkBetween(plan, src, dst);
+    const plan::Link link = LinkBetween(plan, src, dst);
     EXPECT_EQ(link.tied_bytes, plan.tied[0].wire_bytes);
     EXPECT_EQ(link.backward, back);
     EXPECT_EQ(link.bytes == link.tied_bytes, back);
@@ -238,10 +238,10 @@ TEST(PlanLinks, Bf16ActivationsHalveDenseBytesOnly) {
                                      absl::StrCat("spec.compression={policy: uniform, codec: ", codec, "}")});
       return PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
     };
-    const wire::PlanDocument in_fp32 = plan_in("fp32"), in_bf16 = plan_in("bf16");
+    const plan::Plan in_fp32 = plan_in("fp32"), in_bf16 = plan_in("bf16");
     ASSERT_EQ(in_fp32.stages.size(), 3);
     ASSERT_EQ(in_bf16.stages.size(), 3);
-    const wire::PlanLink wide = LinkBetween(in_fp32, 1, 2), narrow = LinkBetween(in_bf16, 1, 2);
+    const plan::Link wide = LinkBetween(in_fp32, 1, 2), narrow = LinkBetween(in_bf16, 1, 2);
     if (codec == "fp32") {
       EXPECT_LT(narrow.bytes, 0.52 * static_cast<double>(wide.bytes));
       EXPECT_NEAR(narrow.ratio, 1, 0.01);
@@ -254,9 +254,9 @@ TEST(PlanLinks, Bf16ActivationsHalveDenseBytesOnly) {
 
 TEST(PlanLinks, LabelsArePlannedAsTheFewBytesThatTheyTravelAs) {
   const auto workload = Resolve({"spec.model.config.tieWeights=false"});
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
   ASSERT_EQ(plan.stages.size(), 3);
-  const wire::PlanLink labels = LinkBetween(plan, 0, 2);
+  const plan::Link labels = LinkBetween(plan, 0, 2);
   std::vector<std::byte> encoded;
   const std::vector<int32_t> ids(workload->micro_batch_size * workload->targets_per_sample, 63);
   ASSERT_TRUE(compression::EncodeIntegers(ids, &encoded).ok());

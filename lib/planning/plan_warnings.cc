@@ -17,7 +17,7 @@
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::Plan;
+using scheduler::PlannedPipeline;
 
 constexpr double kNearlyIdle = 0.05;   // of the step that a stage computes
 constexpr double kFarBelow = 0.2;      // of the busiest stage
@@ -32,12 +32,13 @@ std::string FirstNames(const std::vector<std::string>& names) {
   return absl::StrJoin(first, ", ");
 }
 
-void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<wire::PlanWarning>& warnings) {
+void WarnOfStages(const PlannedPipeline& plan, const PlanContext& context, const wire::SimulatedStep& step,
+                  std::vector<plan::Warning>& warnings) {
   const scheduler::PlanRequest& request = context.request.request;
   const std::string asked = request.stages > 0 ? absl::StrFormat("; spec.strategy.stages: %d asks for so many stages", request.stages) : "";
   double busiest = 0;
-  for (const scheduler::PlanStage& stage : plan.stages) busiest = std::max(busiest, stage.busy_ratio);
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) busiest = std::max(busiest, stage.busy_ratio);
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     const bool trains = std::any_of(stage.ops.begin(), stage.ops.end(), [&](int op) { return request.ops[op].parameter_bytes > 0; });
     if (!trains) {
       warnings.push_back(
@@ -63,10 +64,10 @@ void WarnOfStages(const Plan& plan, const PlanContext& context, const wire::Simu
 }
 
 // Of the links that a plan uses, those that are far slower than the way back.
-void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire::PlanWarning>& warnings) {
+void WarnOfLinks(const PlannedPipeline& plan, const PlanContext& context, std::vector<plan::Warning>& warnings) {
   const scheduler::DirectedLinks links(context.request.request);
   const auto check = [&](int from_stage, int to_stage) {
-    const scheduler::PlanStage &from = plan.stages[from_stage], &to = plan.stages[to_stage];
+    const scheduler::PlannedStage &from = plan.stages[from_stage], &to = plan.stages[to_stage];
     const double there = links.Between(from.devices[0], to.devices[0]).bytes_per_s,
                  back = links.Between(to.devices[0], from.devices[0]).bytes_per_s;
     if (there <= 0 || back < kDegraded * there) return;
@@ -74,19 +75,19 @@ void WarnOfLinks(const Plan& plan, const PlanContext& context, std::vector<wire:
         {"LinkDegraded", absl::StrFormat("%s -> %s carries %s/s, %.3g times less than the %s/s of the way back", from.device_names[0],
                                          to.device_names[0], scheduler::TrafficText(there), back / there, scheduler::TrafficText(back))});
   };
-  for (const scheduler::PlanLink& link : plan.links) {
+  for (const scheduler::PlannedLink& link : plan.links) {
     check(link.src_stage, link.dst_stage);
     if (link.backward_bytes > 0) check(link.dst_stage, link.src_stage);
   }
 }
 
 // Where the job names a codec for all links that what a loss reads does not take (compression::AllowedCodec).
-void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<wire::PlanWarning>& warnings) {
+void WarnOfCodecs(const PlannedPipeline& plan, const job::Spec& spec, std::vector<plan::Warning>& warnings) {
   const std::optional<compression::CodecKind> named = PolicyOf(spec).codec;
   if (spec.compression.policy != job::CompressionPolicy::kUniform || !named.has_value()) return;
   const compression::CodecKind taken = compression::AllowedCodec({.kind = *named}, opdag::ActivationKind::kLossInput).kind;
   if (taken == *named) return;
-  for (const scheduler::PlanLink& link : plan.links) {
+  for (const scheduler::PlannedLink& link : plan.links) {
     std::vector<std::string> values;
     for (size_t v = 0; v < link.value_kinds.size(); ++v) {
       if (link.value_kinds[v] == opdag::ActivationKind::kLossInput) values.push_back(link.value_names[v]);
@@ -101,11 +102,11 @@ void WarnOfCodecs(const Plan& plan, const job::Spec& spec, std::vector<wire::Pla
 }
 
 // GPUs that are known by their figures, whose matrix units fp32 does not use.
-void WarnOfPrecision(const Plan& plan, const PlanContext& context, std::vector<wire::PlanWarning>& warnings) {
+void WarnOfPrecision(const PlannedPipeline& plan, const PlanContext& context, std::vector<plan::Warning>& warnings) {
   constexpr double kMuchFaster = 2;
   if (context.workload.job.spec.training.precision != job::Precision::kFp32) return;
   std::set<std::string> warned;
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     const int cost_class = context.request.request.devices[stage.devices[0]].cost_class;
     if (context.request.arithmetic[cost_class] != estimator::Name(estimator::Arithmetic::kFp32)) continue;
     const std::string& name = context.request.specifications[cost_class];
@@ -119,7 +120,8 @@ void WarnOfPrecision(const Plan& plan, const PlanContext& context, std::vector<w
 
 }  // namespace
 
-void AddWarnings(const Plan& plan, const PlanContext& context, const wire::SimulatedStep& step, std::vector<wire::PlanWarning>& warnings) {
+void AddWarnings(const PlannedPipeline& plan, const PlanContext& context, const wire::SimulatedStep& step,
+                 std::vector<plan::Warning>& warnings) {
   WarnOfPrecision(plan, context, warnings);
   if (plan.stages.size() < 2 || plan.stages.size() > kMaxStagesWarned) return;
   WarnOfStages(plan, context, step, warnings);

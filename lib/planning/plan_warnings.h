@@ -4,14 +4,14 @@
 
 #include <vector>
 
-#include "lib/planning/plan_document.h"
-#include "lib/wire/plan_json.h"
+#include "lib/plan/plan.h"
+#include "lib/planning/plan_of_pipeline.h"
 #include "lib/wire/simulation_json.h"
 
 namespace fusionllm::planning {
 
 // `step`: of that plan. Of stages and links none for a plan of one stage, or of too many to read about.
-void AddWarnings(const scheduler::Plan& plan, const PlanContext& context, const wire::SimulatedStep& step,
-                 std::vector<wire::PlanWarning>& warnings);
+void AddWarnings(const scheduler::PlannedPipeline& plan, const PlanContext& context, const wire::SimulatedStep& step,
+                 std::vector<plan::Warning>& warnings);
 
 }  // namespace fusionllm::planning

@@ -18,9 +18,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-std::string MessagesOf(const wire::PlanDocument& plan, const std::string& reason) {
+std::string MessagesOf(const plan::Plan& plan, const std::string& reason) {
   std::string messages;
-  for (const wire::PlanWarning& warning : plan.warnings) {
+  for (const plan::Warning& warning : plan.warnings) {
     if (warning.reason == reason) absl::StrAppend(&messages, warning.message, "\n");
   }
   return messages;
@@ -28,14 +28,14 @@ std::string MessagesOf(const wire::PlanDocument& plan, const std::string& reason
 
 TEST(PlanWarningsTest, ALossAloneIsAStageWithoutParameters) {
   const auto workload = Resolve({"spec.strategy={stages: 2, pins: [{ops: lm_head, device: paris-0}, {ops: loss, device: tokyo-0}]}"});
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload));
   ASSERT_EQ(plan.stages.size(), 2);
   EXPECT_THAT(MessagesOf(plan, "StageWithoutParameters"),
               AllOf(HasSubstr("stage 1 on tokyo-0 has no parameters (loss)"), HasSubstr("spec.strategy.stages: 2")));
   EXPECT_THAT(MessagesOf(plan, "DeviceNearlyIdle"), HasSubstr("tokyo-0 computes "));
   const auto between =
       Resolve({"spec.strategy={stages: 2, pins: [{ops: block.1.ln_1, device: paris-0}, {ops: block.2.ln_1, device: tokyo-0}]}"});
-  const wire::PlanDocument other = PlanOf(*between, OnTopology(*between));
+  const plan::Plan other = PlanOf(*between, OnTopology(*between));
   EXPECT_EQ(MessagesOf(other, "StageWithoutParameters"), "");
   EXPECT_EQ(MessagesOf(other, "DeviceNearlyIdle"), "");
 }
@@ -44,7 +44,7 @@ TEST(PlanWarningsTest, StageWithoutParametersInTheMiddleCouldRunBesideItsNeighbo
   const auto workload =
       Resolve({"spec.strategy={stages: 3, pins: [{ops: block.1.mlp.c_fc, device: paris-0}, {ops: block.1.mlp.gelu, device: paris-1}, {ops: "
                "block.1.mlp.c_proj, device: tokyo-0}]}"});
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload));
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload));
   ASSERT_EQ(plan.stages.size(), 3);
   EXPECT_THAT(MessagesOf(plan, "StageWithoutParameters"),
               AllOf(HasSubstr("stage 1 on paris-1 has no parameters (block.1.mlp.gelu): its ops could run in a stage beside it"),
@@ -85,7 +85,7 @@ TEST(PlanWarningsTest, ALinkFarSlowerThanTheWayBackIsDegraded) {
 TEST(PlanWarningsTest, DevicesWaitNamesWhatTheyWaitFor) {
   const auto workload = Resolve({"spec.model.config.vocabSize=50000"});
   const std::string slow = absl::StrReplaceAll(kTwoSites, {{"20Mbit", "1Mbit"}});
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload, slow), {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload, slow), {.strategy = "equal-ops"});
   EXPECT_THAT(MessagesOf(plan, "DevicesWait"), HasSubstr("the tied gradients of transformer.wte.weight"));
 }
 

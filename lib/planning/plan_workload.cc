@@ -13,7 +13,7 @@
 #include "lib/planning/micro_batch_choice.h"
 #include "lib/planning/micro_batch_sizes.h"
 #include "lib/planning/plan_alternatives.h"
-#include "lib/planning/plan_document.h"
+#include "lib/planning/plan_of_pipeline.h"
 #include "lib/planning/replica_workload.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
@@ -24,13 +24,13 @@
 namespace fusionllm::planning {
 namespace {
 
+using plan::PlanError;
 using runtime::Recompute;
-using scheduler::Plan;
-using scheduler::PlanError;
+using scheduler::PlannedPipeline;
 using scheduler::PlanOutcome;
 
 bool IsFaster(const PlanOutcome& outcome, const PlanOutcome& than) {
-  const auto *a = std::get_if<Plan>(&outcome), *b = std::get_if<Plan>(&than);
+  const auto *a = std::get_if<PlannedPipeline>(&outcome), *b = std::get_if<PlannedPipeline>(&than);
   return a != nullptr && (b == nullptr || a->predicted_step_s < b->predicted_step_s);
 }
 
@@ -55,7 +55,7 @@ class Planner {
   }
 
   // Of what PlanWith returned, whichever call it was.
-  wire::PlanResult Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
+  plan::PlanResult Document(const PlanOutcome& outcome, Recompute recompute, double cpu_seconds) const {
     return PlanResultOf(outcome, {workload_, request_, recompute, options_.explain}, cpu_seconds);
   }
 
@@ -98,7 +98,7 @@ class Planner {
       best = std::move(outcome);
       planner = rival.planner;
     }
-    if (auto* plan = std::get_if<Plan>(&best); plan != nullptr && planner != strategy_) {
+    if (auto* plan = std::get_if<PlannedPipeline>(&best); plan != nullptr && planner != strategy_) {
       plan->strategy = strategy_;
       plan->explain.insert(plan->explain.begin(),
                            absl::StrCat("of the plans that ", strategy_,
@@ -114,7 +114,7 @@ class Planner {
       FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, scheduler::MakePlan(strategy, request, options_.stop));
       if (std::holds_alternative<PlanError>(outcome)) return round == 0 ? outcome : PlanOutcome(refusal);
       FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit,
-                                 FitStageMemory(workload_, profiles_, recompute_, std::get<Plan>(outcome), request, lowering));
+                                 FitStageMemory(workload_, profiles_, recompute_, std::get<PlannedPipeline>(outcome), request, lowering));
       if (!misfit.has_value()) return outcome;
       refusal = *std::move(misfit);
     }
@@ -134,8 +134,8 @@ constexpr double kTightMemory = 0.6;
 
 bool MemoryIsTight(const PlanOutcome& outcome, const Profiles& profiles) {
   if (const auto* refusal = std::get_if<PlanError>(&outcome)) return refusal->shortfall.what == "memory_bytes";
-  const auto& stages = std::get<Plan>(outcome).stages;
-  return std::any_of(stages.begin(), stages.end(), [&](const scheduler::PlanStage& stage) {
+  const auto& stages = std::get<PlannedPipeline>(outcome).stages;
+  return std::any_of(stages.begin(), stages.end(), [&](const scheduler::PlannedStage& stage) {
     return static_cast<double>(stage.memory_bytes) > kTightMemory * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
   });
 }
@@ -152,10 +152,10 @@ absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& wor
   const auto plan = any_size ? PlanAnyMicroBatchSize : PlanGivenMicroBatchSize;
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, plan(workload, profiles, options));
   const workload::Workload& sized = planned.workload != nullptr ? *planned.workload : workload;
-  if (auto* const document = std::get_if<wire::PlanDocument>(&planned.answer); document != nullptr && options.alternatives) {
+  if (auto* const document = std::get_if<plan::Plan>(&planned.answer); document != nullptr && options.alternatives) {
     AddAlternatives(sized, planned.workload != nullptr ? planned.profiles : profiles, options, *document);
   }
-  auto* const refusal = std::get_if<wire::PlanErrorDocument>(&planned.answer);
+  auto* const refusal = std::get_if<plan::PlanError>(&planned.answer);
   if (refusal == nullptr || refusal->shortfall.what != "memory_bytes") return planned;
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string advice, MemoryHint(workload, profiles, options));
   refusal->message += advice;
@@ -168,9 +168,7 @@ absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload
   if (profiles.devices.empty()) {
     const PlanError refusal{
         .reason = scheduler::plan_errors::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
-    return PlannedWorkload{
-        .answer = wire::PlanErrorDocument{.reason = refusal.reason, .message = refusal.message, .shortfall = {"executors", 1, 0}},
-        .outcome = refusal};
+    return PlannedWorkload{.answer = refusal, .outcome = refusal};
   }
   if (workload.job.spec.strategy.replicas != 1) return PlanReplicatedWorkload(workload, profiles, options);
   const int64_t begin = runtime::ThreadCpuNanoseconds();
@@ -192,20 +190,20 @@ absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload
   return planned;
 }
 
-absl::StatusOr<wire::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
+absl::StatusOr<plan::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, PlanWorkloadInFull(workload, profiles, options));
   return std::move(planned.answer);
 }
 
-absl::StatusOr<Plan> RecostWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                                    const PlannedWorkload& planned, scheduler::RecostMode keep,
-                                    std::optional<schedule::PipelineSchedule> schedule) {
+absl::StatusOr<PlannedPipeline> RecostWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
+                                               const PlannedWorkload& planned, scheduler::RecostMode keep,
+                                               std::optional<schedule::PipelineSchedule> schedule) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, profiles));
   FUSIONLLM_ASSIGN_OR_RETURN(Request request, MakeRequest(workload, inferred.value_or(profiles), options, planned.recompute));
   if (schedule.has_value()) request.request.schedule = *schedule;
   const CompressionPolicy codecs(LinkPolicyOf(workload), CodecReferenceDevice(profiles));
   request.request.codec_policy = &codecs;
-  return scheduler::RecostPlan(request.request, std::get<Plan>(planned.outcome), keep);
+  return scheduler::RecostPlan(request.request, std::get<PlannedPipeline>(planned.outcome), keep);
 }
 
 }  // namespace fusionllm::planning

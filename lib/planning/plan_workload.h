@@ -8,12 +8,12 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "lib/plan/plan.h"
 #include "lib/planning/profiles.h"
 #include "lib/planning/request.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/recost.h"
 #include "lib/scheduler/replicas/replica_planner.h"
-#include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::planning {
@@ -22,12 +22,12 @@ namespace fusionllm::planning {
 // memory is short and making activations again is faster than having fewer micro-batches in flight. A micro-batch size of `auto` becomes
 // that of the fastest plan (micro_batch_choice.h). A refusal for want of memory says what size would fit, if any does. Errors:
 // InvalidArgument for profiles that cannot be planned on, NotFound for an unknown strategy (naming the choices), Cancelled once
-// options.stop says so. A job that cannot be placed is a PlanErrorDocument, not an error.
-absl::StatusOr<wire::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);
+// options.stop says so. A job that cannot be placed is a PlanError, not an error.
+absl::StatusOr<plan::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);
 
 // The same with what the document leaves out: the planner's own answer, for those who go on with it.
 struct PlannedWorkload {
-  wire::PlanResult answer;
+  plan::PlanResult answer;
   scheduler::PlanOutcome outcome;
   // With several pipelines, for which the outcome is then a refusal: one who goes on with one must not take it for all.
   std::optional<scheduler::replicas::ReplicaPlan> replicated;
@@ -45,8 +45,8 @@ absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload
                                                         const PlanOptions& options);
 
 // The stages of a plan on other hardware or for another variant of its job: see scheduler::RecostPlan. `schedule`: absent: the job's.
-absl::StatusOr<scheduler::Plan> RecostWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options,
-                                               const PlannedWorkload& planned, scheduler::RecostMode keep,
-                                               std::optional<schedule::PipelineSchedule> schedule);
+absl::StatusOr<scheduler::PlannedPipeline> RecostWorkload(const workload::Workload& workload, const Profiles& profiles,
+                                                          const PlanOptions& options, const PlannedWorkload& planned,
+                                                          scheduler::RecostMode keep, std::optional<schedule::PipelineSchedule> schedule);
 
 }  // namespace fusionllm::planning

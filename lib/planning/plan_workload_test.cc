@@ -9,6 +9,7 @@
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/testing/three_devices.h"
 #include "lib/scheduler/replicas/all_reduce.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -17,17 +18,17 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<std::string> Devices(const wire::PlanDocument& plan) {
+std::vector<std::string> Devices(const plan::Plan& plan) {
   std::vector<std::string> devices;
-  for (const wire::PlanStage& stage : plan.stages) devices.push_back(stage.devices[0]);
+  for (const plan::Stage& stage : plan.stages) devices.push_back(stage.devices[0]);
   return devices;
 }
 
 // The stage of each op of the training graph, as runtime::BuildStageProgram wants it. Fails where the plan leaves an op out, or has one
 // that the graph has not.
-std::vector<int> StagesOfOps(const wire::PlanDocument& plan, const autodiff::TrainingGraph& training) {
+std::vector<int> StagesOfOps(const plan::Plan& plan, const autodiff::TrainingGraph& training) {
   std::vector<int> stage_of_op(training.forward_ops, opdag::kNone);
-  for (const wire::PlanStage& stage : plan.stages) {
+  for (const plan::Stage& stage : plan.stages) {
     for (const std::string& name : stage.ops) {
       const opdag::OpId op = training.graph.FindOp(name);
       EXPECT_TRUE(op != opdag::kNone && op < training.forward_ops) << name;
@@ -40,7 +41,7 @@ std::vector<int> StagesOfOps(const wire::PlanDocument& plan, const autodiff::Tra
 
 TEST(PlanWorkload, PlanOnATopologyIsConsistent) {
   const auto workload = Resolve();
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
   EXPECT_THAT(Devices(plan), ElementsAre("paris-0", "paris-1", "tokyo-0"));
   EXPECT_THAT(plan.left_out, ElementsAre("tokyo-1"));
   EXPECT_EQ(plan.micro_batches, 8);
@@ -51,7 +52,7 @@ TEST(PlanWorkload, PlanOnATopologyIsConsistent) {
   EXPECT_EQ(StagesOfOps(plan, workload->training).size(), workload->training.graph.ops().size());
   const auto parsed = wire::ParsePlan(wire::PrintPlan(plan));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(std::get<wire::PlanDocument>(*parsed), plan);
+  EXPECT_EQ(std::get<plan::Plan>(*parsed), plan);
 }
 
 TEST(PlanWorkload, JobBeyondPlannerLimitsNamesItsField) {
@@ -66,7 +67,7 @@ TEST(PlanWorkload, JobBeyondPlannerLimitsNamesItsField) {
 
 TEST(PlanWorkload, SlowDevicesTakeTheirTimeDividedByTheScale) {
   const auto workload = Resolve();
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.strategy = "equal-ops"});
   // Equal work: paris-1 has half the scale of paris-0. Stages differ by the few ops that do not divide by three.
   EXPECT_NEAR(plan.stages[1].compute_seconds / plan.stages[0].compute_seconds, 2, 0.4);
 }
@@ -74,7 +75,7 @@ TEST(PlanWorkload, SlowDevicesTakeTheirTimeDividedByTheScale) {
 TEST(PlanWorkload, MemoryOfAStageIsWhatTheRuntimeAsksFor) {
   const auto workload = Resolve({"spec.strategy.stages=1"});
   const Profiles profiles = OnTopology(*workload);
-  const wire::PlanDocument plan = PlanOf(*workload, profiles);
+  const plan::Plan plan = PlanOf(*workload, profiles);
   ASSERT_EQ(plan.stages.size(), 1);
   const auto program =
       runtime::BuildStageProgram(workload->training, StagesOfOps(plan, workload->training), 0, 1, runtime::Recompute::kNone);
@@ -89,7 +90,7 @@ TEST(PlanWorkload, MemoryOfAStageIsWhatTheRuntimeAsksFor) {
 TEST(PlanWorkload, ReplicaMemoryIncludesChunksInFlight) {
   const auto workload = Resolve({"spec.strategy={replicas: 2, stages: 1}"}), alone = Resolve({"spec.strategy={stages: 1}"});
   Profiles profiles = OnTopology(*workload);
-  const wire::PlanDocument two = PlanOf(*workload, profiles), one = PlanOf(*alone, profiles);
+  const plan::Plan two = PlanOf(*workload, profiles), one = PlanOf(*alone, profiles);
   ASSERT_EQ(two.stages.size(), 1);
   ASSERT_EQ(two.stages[0].in_flight, one.stages[0].in_flight);
   const int64_t chunks = scheduler::replicas::BytesInFlight({{0, 1}, two.stages[0].sync_bytes}, 0);
@@ -101,8 +102,8 @@ TEST(PlanWorkload, ReplicaMemoryIncludesChunksInFlight) {
   PlanOf(*alone, profiles);
   const auto refused = PlanWorkload(*workload, profiles, {});
   ASSERT_TRUE(refused.ok()) << refused.status();
-  ASSERT_TRUE(std::holds_alternative<wire::PlanErrorDocument>(*refused));
-  EXPECT_EQ(std::get<wire::PlanErrorDocument>(*refused).reason, "InsufficientMemory");
+  ASSERT_TRUE(std::holds_alternative<plan::PlanError>(*refused));
+  EXPECT_EQ(std::get<plan::PlanError>(*refused).reason, "InsufficientMemory");
   for (wire::DeviceProfile& device : profiles.devices) device.backend = "cuda";
   EXPECT_LT(PlanOf(*workload, profiles).stages[0].memory_bytes, one.stages[0].memory_bytes);
 }
@@ -121,7 +122,7 @@ spec:
 )";
   const auto workload = Resolve({"spec.strategy={replicas: auto, stages: 1}"}), alone = Resolve({"spec.strategy={stages: 1}"});
   Profiles profiles = OnTopology(*workload, kTwins);
-  const wire::PlanDocument two = PlanOf(*workload, profiles), one = PlanOf(*alone, profiles);
+  const plan::Plan two = PlanOf(*workload, profiles), one = PlanOf(*alone, profiles);
   ASSERT_EQ(two.replicas, 2);
   const int64_t chunks = two.stages[0].memory_bytes - one.stages[0].memory_bytes;
   ASSERT_GT(chunks, 0);
@@ -130,7 +131,7 @@ spec:
     return PlanOf(*workload, profiles, {.explain = true});
   };
   for (const int64_t room : {one.stages[0].memory_bytes, one.stages[0].memory_bytes + chunks / 2, two.stages[0].memory_bytes - 100}) {
-    const wire::PlanDocument plan = with_room(room);
+    const plan::Plan plan = with_room(room);
     ASSERT_EQ(plan.stages.size(), 1) << room;
     EXPECT_EQ(plan.replicas, 1);
     EXPECT_EQ(plan.stages[0].memory_bytes, one.stages[0].memory_bytes);
@@ -145,9 +146,9 @@ spec:
 TEST(PlanWorkload, MemoryOfAGpuHasItsCodecsAndNotTheHostsMessages) {
   const auto workload = Resolve({"spec.strategy.stages=2", "spec.compression={policy: uniform, codec: topk, ratio: 10}"});
   Profiles profiles = OnTopology(*workload);
-  const wire::PlanDocument on_cpu = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  const plan::Plan on_cpu = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
   for (wire::DeviceProfile& device : profiles.devices) device.backend = "cuda";
-  const wire::PlanDocument on_gpu = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  const plan::Plan on_gpu = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
   ASSERT_EQ(on_gpu.stages.size(), 2);
   ASSERT_EQ(on_gpu.links.size(), on_cpu.links.size());
   for (size_t s = 0; s < 2; ++s) {
@@ -158,7 +159,7 @@ TEST(PlanWorkload, MemoryOfAGpuHasItsCodecsAndNotTheHostsMessages) {
     const auto tensors = runtime::MemoryOf(*program, workload->training, on_gpu.stages[s].in_flight, 2);
     const int64_t beside = on_gpu.stages[s].memory_bytes - static_cast<int64_t>(tensors.total());
     int64_t sent = 0, received = 0;
-    for (const wire::PlanLink& link : on_gpu.links) {
+    for (const plan::Link& link : on_gpu.links) {
       int64_t& greatest = link.src_stage == stage ? sent : received;
       greatest = std::max(greatest, (link.bytes - link.tied_bytes) / on_gpu.micro_batches);
     }
@@ -172,7 +173,7 @@ TEST(PlanWorkload, TheSameSeedGivesTheSameBytes) {
   const auto workload = Resolve({"spec.compression={policy: adatopk, ratio: 50}"});
   const Profiles profiles = OnTopology(*workload);
   const PlanOptions options{.seed = 7, .explain = true};
-  wire::PlanDocument first = PlanOf(*workload, profiles, options), second = PlanOf(*workload, profiles, options);
+  plan::Plan first = PlanOf(*workload, profiles, options), second = PlanOf(*workload, profiles, options);
   EXPECT_FALSE(first.explain.empty());
   first.search_cpu_seconds = second.search_cpu_seconds = 0;
   EXPECT_EQ(wire::PrintPlan(first), wire::PrintPlan(second));
@@ -184,7 +185,7 @@ TEST(PlanWorkload, WhatDoesNotFitIsRefusedWithTheShortfall) {
   for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = 100'000;
   const auto answer = PlanWorkload(*workload, profiles, {});
   ASSERT_TRUE(answer.ok()) << answer.status();
-  const auto& refusal = std::get<wire::PlanErrorDocument>(*answer);
+  const auto& refusal = std::get<plan::PlanError>(*answer);
   EXPECT_EQ(refusal.shortfall.what, "memory_bytes");
   EXPECT_GT(refusal.shortfall.needed, refusal.shortfall.available);
   EXPECT_FALSE(refusal.message.empty());
@@ -200,11 +201,11 @@ TEST(PlanWorkload, NoPlanExceedsTheMemoryOfItsDevices) {
     for (wire::DeviceProfile& device : profiles.devices) device.memory_bytes = memory;
     const auto answer = PlanWorkload(*workload, profiles, {});
     ASSERT_TRUE(answer.ok()) << answer.status();
-    const auto* plan = std::get_if<wire::PlanDocument>(&*answer);
+    const auto* plan = std::get_if<plan::Plan>(&*answer);
     refused += plan == nullptr;
     if (plan == nullptr) continue;
     ++plans;
-    for (const wire::PlanStage& stage : plan->stages) {
+    for (const plan::Stage& stage : plan->stages) {
       EXPECT_LE(static_cast<double>(stage.memory_bytes), static_cast<double>(memory) * 0.95) << memory;
     }
   }
@@ -218,10 +219,10 @@ TEST(PlanWorkload, AJobThatASimplePlannerPlacesIsNotRefused) {
   const auto workload = Resolve({"spec.model.config.nLayer=1", "spec.model.config.nEmbd=128", "spec.training.globalBatchSize=8",
                                  "spec.training.microBatchSize=1", "spec.strategy.stages=2"});
   Profiles profiles = OnTopology(*workload);
-  const auto plan_of = [&](const std::string& strategy) -> std::optional<wire::PlanDocument> {
+  const auto plan_of = [&](const std::string& strategy) -> std::optional<plan::Plan> {
     const auto answer = PlanWorkload(*workload, profiles, {.strategy = strategy, .explain = true});
     EXPECT_TRUE(answer.ok()) << answer.status();
-    const auto* plan = answer.ok() ? std::get_if<wire::PlanDocument>(&*answer) : nullptr;
+    const auto* plan = answer.ok() ? std::get_if<plan::Plan>(&*answer) : nullptr;
     return plan == nullptr ? std::nullopt : std::optional(*plan);
   };
   int rescued = 0;
@@ -255,7 +256,7 @@ TEST(PlanWorkload, ShortMemoryMakesAutoRecompute) {
   const int64_t keeping = planned("none", plenty).stages.at(0).memory_bytes, sparing = planned("full", plenty).stages.at(0).memory_bytes;
   ASSERT_LT(sparing, keeping * 9 / 10);
   EXPECT_EQ(planned("auto", plenty).recompute, "none");
-  const wire::PlanDocument plan = planned("auto", (keeping + sparing) / 2 * 100 / 95);
+  const plan::Plan plan = planned("auto", (keeping + sparing) / 2 * 100 / 95);
   EXPECT_EQ(plan.recompute, "full");
   EXPECT_EQ(plan.stages.at(0).memory_bytes, sparing);
 }
@@ -281,7 +282,7 @@ TEST(PlanWorkload, NoMoreExecutorsThanTheJobWants) {
 
 TEST(PlanWorkload, AJobThatWasMeasuredSaysSo) {
   const auto workload = Resolve();
-  const wire::PlanDocument plan = PlanOf(*workload, OnTopology(*workload), {.explain = true});
+  const plan::Plan plan = PlanOf(*workload, OnTopology(*workload), {.explain = true});
   EXPECT_EQ(plan.fitted_share, 0);
   EXPECT_THAT(plan.explain, Contains(HasSubstr("every op of the plan was measured")));
 }
@@ -290,7 +291,7 @@ TEST(PlanWorkload, AProfileOfOneJobPlansAnother) {
   const auto measured = Resolve();
   const Profiles profiles = OnTopology(*measured);
   const auto other = Resolve({"spec.model.config.nEmbd=64", "spec.training.sequenceLength=8"});
-  const wire::PlanDocument plan = PlanOf(*other, profiles, {.explain = true});
+  const plan::Plan plan = PlanOf(*other, profiles, {.explain = true});
   EXPECT_GT(plan.fitted_share, 0.9);
   EXPECT_LE(plan.fitted_share, 1);
   EXPECT_GT(plan.fitted_relative_error, 0);
@@ -305,7 +306,7 @@ TEST(PlanWorkload, RatesAloneAreEnough) {
     device.ops.clear();
     device.rates = {{"matmul", {.seconds_per_flop = 1e-9, .relative_error = 0.25, .samples = 9}}};
   }
-  const wire::PlanDocument plan = PlanOf(*workload, profiles, {.explain = true});
+  const plan::Plan plan = PlanOf(*workload, profiles, {.explain = true});
   EXPECT_NEAR(plan.fitted_share, 1, 1e-9);
   EXPECT_GT(plan.fitted_relative_error, 0.25) << "the other classes are guesses";
   EXPECT_THAT(plan.explain, Contains(HasSubstr("attention guessed from other classes")));
@@ -316,9 +317,9 @@ TEST(PlanWorkload, RatesAloneAreEnough) {
 TEST(PlanWorkload, TheFirstStageReadsTheData) {
   const auto workload = Resolve();
   Profiles profiles = OnTopology(*workload);
-  const wire::PlanDocument without = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  const plan::Plan without = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
   for (wire::DeviceProfile& device : profiles.devices) device.data_seconds_per_byte = {{"tokens", 1e-5}, {"shapes", 1}};
-  const wire::PlanDocument with = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  const plan::Plan with = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
   const double bytes_a_step = 2 * 4 * 16 * 16;  // tokens and targets, i32, 16 samples of 16
   EXPECT_NEAR(with.stages[0].forward_seconds - without.stages[0].forward_seconds, bytes_a_step * 1e-5 / 0.5, 1e-9);
   EXPECT_EQ(with.stages[1].forward_seconds, without.stages[1].forward_seconds);

@@ -56,11 +56,11 @@ TEST(RecomputePlan, Gpt2XlFitsTwo4090WhereItDoesNotWithout) {
     EXPECT_TRUE(planned.ok()) << planned.status();
     return *planned;
   };
-  const wire::PlanResult none = answer("none"), full = answer("full");
-  ASSERT_TRUE(std::holds_alternative<wire::PlanErrorDocument>(none));
-  EXPECT_THAT(std::get<wire::PlanErrorDocument>(none).message, HasSubstr("with spec.training.recompute=full"));
-  ASSERT_TRUE(std::holds_alternative<wire::PlanDocument>(full)) << std::get<wire::PlanErrorDocument>(full).message;
-  EXPECT_EQ(std::get<wire::PlanDocument>(full).recompute, "full");
+  const plan::PlanResult none = answer("none"), full = answer("full");
+  ASSERT_TRUE(std::holds_alternative<plan::PlanError>(none));
+  EXPECT_THAT(std::get<plan::PlanError>(none).message, HasSubstr("with spec.training.recompute=full"));
+  ASSERT_TRUE(std::holds_alternative<plan::Plan>(full)) << std::get<plan::PlanError>(full).message;
+  EXPECT_EQ(std::get<plan::Plan>(full).recompute, "full");
 }
 
 // The model is linear in ops, the arenas are not; recomputation makes it no worse.
@@ -82,11 +82,11 @@ TEST(RecomputePlan, TheSearchCountsNearlyWhatStagesTake) {
         ASSERT_TRUE(request.ok()) << request.status();
         const auto outcome = scheduler::MakePlan("equal-compute", request->request);
         ASSERT_TRUE(outcome.ok()) << outcome.status();
-        const auto* plan = std::get_if<scheduler::Plan>(&*outcome);
-        ASSERT_NE(plan, nullptr) << std::get<scheduler::PlanError>(*outcome).message;
+        const auto* plan = std::get_if<scheduler::PlannedPipeline>(&*outcome);
+        ASSERT_NE(plan, nullptr) << std::get<plan::PlanError>(*outcome).message;
         const auto exact = StageMemoryOf(*job, profiles, *plan, recompute);
         ASSERT_TRUE(exact.ok()) << exact.status();
-        for (const scheduler::PlanStage& stage : plan->stages) {
+        for (const scheduler::PlannedStage& stage : plan->stages) {
           const double ratio = static_cast<double>((*exact)[stage.index]) / static_cast<double>(stage.memory_bytes);
           (recompute == Recompute::kFull ? full : none).push_back(ratio);
           EXPECT_GT(ratio, 0.7) << "stage " << stage.index << " of " << stages << ", " << stage.in_flight << " in flight";

@@ -11,7 +11,7 @@
 #include "lib/planning/codec_adapter.h"
 #include "lib/planning/confidence.h"
 #include "lib/planning/micro_batch_sizes.h"
-#include "lib/planning/plan_document.h"
+#include "lib/planning/plan_of_pipeline.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_throttle.h"
@@ -23,12 +23,12 @@
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::PlanError;
+using plan::PlanError;
 using scheduler::replan::ReplanAnswer;
 using scheduler::replan::ReplanOutcome;
 using scheduler::replan::RunningPlan;
 
-absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const wire::PlanDocument& plan) {
+absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const plan::Plan& plan) {
   const std::string hash = absl::StrFormat("%016x", workload.graph_hash);
   if (plan.graph_hash != hash) {
     return absl::InvalidArgumentError(
@@ -51,16 +51,16 @@ absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const w
                         plan.replicas));
   }
   RunningPlan stages;
-  for (const wire::PlanStage& stage : plan.stages) stages.push_back({stage.devices.front(), stage.ops});
+  for (const plan::Stage& stage : plan.stages) stages.push_back({stage.devices.front(), stage.ops});
   return stages;
 }
 
-runtime::Recompute RecomputeOf(const wire::PlanDocument& plan) {
+runtime::Recompute RecomputeOf(const plan::Plan& plan) {
   return plan.recompute == "full" ? runtime::Recompute::kFull : runtime::Recompute::kNone;
 }
 
 // The job left the size of micro-batches to the planner, and a running one keeps what the plan has: another has other bits.
-bool HasChosenSize(const workload::Workload& workload, const wire::PlanDocument& plan) {
+bool HasChosenSize(const workload::Workload& workload, const plan::Plan& plan) {
   const job::Training& training = workload.job.spec.training;
   return training.micro_batch_size == 0 && training.global_batch_size % plan.micro_batch_size == 0;
 }
@@ -81,7 +81,7 @@ wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& c
                                 .reason = answer.reason,
                                 .running_step_seconds = answer.running_step_s,
                                 .gain_seconds = answer.gain_s,
-                                .plan = PlanDocumentOf(answer.plan, context, cpu_seconds),
+                                .plan = PlanOf(answer.plan, context, cpu_seconds),
                                 .moved_bytes = answer.migration.bytes,
                                 .transfer_seconds = answer.migration.transfer_s};
   for (const scheduler::replan::MovedOp& move : answer.migration.moved) {
@@ -92,9 +92,8 @@ wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& c
 
 }  // namespace
 
-absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& given,
-                                                  const wire::PlanDocument& running, const PlanOptions& options,
-                                                  const scheduler::replan::ReplanOptions& replan_options) {
+absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& given, const plan::Plan& running,
+                                                  const PlanOptions& options, const scheduler::replan::ReplanOptions& replan_options) {
   if (HasChosenSize(workload, running)) {
     FUSIONLLM_ASSIGN_OR_RETURN(const JobAtSize at, AtMicroBatchSize(workload, given, running.micro_batch_size));
     return ReplanWorkload(*at.workload, at.profiles, running, options, replan_options);
@@ -102,7 +101,7 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<Profiles> inferred, InferredProfiles(workload, given));
   const Profiles& profiles = inferred.has_value() ? *inferred : given;
   if (profiles.devices.empty()) {
-    return wire::PlanErrorDocument{
+    return plan::PlanError{
         .reason = scheduler::plan_errors::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
   }
   const int64_t begin = runtime::ThreadCpuNanoseconds();
@@ -118,18 +117,18 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
   for (int round = 0; round < kMaxMemoryRounds; ++round) {
     FUSIONLLM_ASSIGN_OR_RETURN(ReplanOutcome outcome, scheduler::replan::Replan(request, stages, replan_options, options.stop));
     if (auto* refused = std::get_if<PlanError>(&outcome)) {
-      return wire::ReplanResult(PlanErrorDocumentOf(round == 0 ? *refused : refusal, cpu_seconds()));
+      return wire::ReplanResult(TimedError(round == 0 ? *refused : refusal, cpu_seconds()));
     }
     ReplanAnswer& answer = std::get<ReplanAnswer>(outcome);
     FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit, FitStageMemory(workload, profiles, recompute, answer.plan, request));
     if (!misfit.has_value()) return wire::ReplanResult(DocumentOf(answer, context, cpu_seconds()));
     refusal = *std::move(misfit);
   }
-  return wire::ReplanResult(PlanErrorDocumentOf(refusal, cpu_seconds()));
+  return wire::ReplanResult(TimedError(refusal, cpu_seconds()));
 }
 
-absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& given,
-                                                     const wire::PlanDocument& plan, const PlanOptions& options) {
+absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& given, const plan::Plan& plan,
+                                                     const PlanOptions& options) {
   if (HasChosenSize(workload, plan)) {
     FUSIONLLM_ASSIGN_OR_RETURN(const JobAtSize at, AtMicroBatchSize(workload, given, plan.micro_batch_size));
     return ExplainPlan(*at.workload, at.profiles, plan, options);
@@ -156,7 +155,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   scheduler::Evaluator evaluator(problem);
   const scheduler::Evaluation evaluation = evaluator.Evaluate(*assignment, scheduler::Effort::kFull);
   if (!evaluation.feasible()) return absl::FailedPreconditionError(scheduler::PlanErrorFor(problem, *assignment, evaluation).message);
-  const scheduler::Plan whole = scheduler::WholePlan(problem, evaluator, *assignment, plan.strategy);
+  const scheduler::PlannedPipeline whole = scheduler::WholePlan(problem, evaluator, *assignment, plan.strategy);
   std::vector<std::string> sentences = whole.explain;
   sentences.push_back(ConfidenceOf(whole, made).sentence);
   return sentences;

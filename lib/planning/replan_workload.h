@@ -18,14 +18,13 @@ namespace fusionllm::planning {
 
 // Every stage of a new plan fits its device by the runtime's own memory sums; recomputation stays what it is.
 // Errors: InvalidArgument for a plan of another model, and those of scheduler::replan::Replan and MakeRequest.
-absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& profiles,
-                                                  const wire::PlanDocument& running, const PlanOptions& options,
-                                                  const scheduler::replan::ReplanOptions& replan_options);
+absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& workload, const Profiles& profiles, const plan::Plan& running,
+                                                  const PlanOptions& options, const scheduler::replan::ReplanOptions& replan_options);
 
 // Why the plan is as it is, a sentence for each stage, link, exchange of tied gradients and device left out: as the planner of now, with
 // these profiles, sees its stages. Codecs are those that it would choose.
 // Errors: as ReplanWorkload; FailedPrecondition when the plan cannot run on this hardware, saying why.
-absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& profiles,
-                                                     const wire::PlanDocument& plan, const PlanOptions& options);
+absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& profiles, const plan::Plan& plan,
+                                                     const PlanOptions& options);
 
 }  // namespace fusionllm::planning

@@ -45,7 +45,7 @@ class ReplanWorkloadTest : public ::testing::Test {
     for (auto& [signature, op] : machine.ops) op.seconds = 1e-3;  // whatever it is, so that nothing depends on the machine
     machine.name = "machine";
     profiles_ = *ProfilesFromTopology(*job::ParseTopology(kOneSiteTopology, "topology.yaml"), {machine}, int64_t{4} << 30);
-    plan_ = std::get<wire::PlanDocument>(*PlanWorkload(*workload_, profiles_, {}));
+    plan_ = std::get<plan::Plan>(*PlanWorkload(*workload_, profiles_, {}));
     ASSERT_EQ(plan_.stages.size(), 2u);
   }
 
@@ -73,7 +73,7 @@ class ReplanWorkloadTest : public ::testing::Test {
 
   std::unique_ptr<workload::Workload> workload_;
   Profiles profiles_;
-  wire::PlanDocument plan_;
+  plan::Plan plan_;
 };
 
 TEST_F(ReplanWorkloadTest, StaysWithAPlanThatIsStillTheBest) {
@@ -103,10 +103,10 @@ TEST_F(ReplanWorkloadTest, APlanOfAnotherModelIsRefused) {
 }
 
 TEST_F(ReplanWorkloadTest, APlanOfOtherMicroBatchesIsRefused) {
-  const auto error = [&](const wire::PlanDocument& plan) {
+  const auto error = [&](const plan::Plan& plan) {
     return std::string(ReplanWorkload(*workload_, profiles_, plan, {}, {}).status().message());
   };
-  wire::PlanDocument other = plan_;
+  plan::Plan other = plan_;
   ++other.micro_batches;
   EXPECT_THAT(error(other), HasSubstr("plan.micro_batches: the plan is of steps of 9 micro-batches, the job's have 8"));
   other = plan_;
@@ -117,7 +117,7 @@ TEST_F(ReplanWorkloadTest, APlanOfOtherMicroBatchesIsRefused) {
 TEST_F(ReplanWorkloadTest, ExplainsEveryStageOfThePlanThatItIsGiven) {
   const auto sentences = ExplainPlan(*workload_, profiles_, plan_, {});
   ASSERT_TRUE(sentences.ok()) << sentences.status();
-  for (const wire::PlanStage& stage : plan_.stages) {
+  for (const plan::Stage& stage : plan_.stages) {
     EXPECT_THAT(*sentences, ::testing::Contains(HasSubstr("stage " + std::to_string(stage.index) + ": " + stage.devices[0])));
   }
   EXPECT_THAT(std::string(ExplainPlan(*workload_, Without(plan_.stages[0].devices[0]), plan_, {}).status().message()),

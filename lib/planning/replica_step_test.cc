@@ -58,7 +58,7 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
   }
   ASSERT_EQ(hops.size(), 2u) << "one stage has all weights";
   for (size_t h = 0; h < hops.size(); ++h) {
-    const wire::PlanStage& stage = plan.stages[hops[h].src_stage];
+    const plan::Stage& stage = plan.stages[hops[h].src_stage];
     ASSERT_THAT(stage.chain, ::testing::ElementsAre(0, 1)) << "as fast as backwards";
     EXPECT_EQ(hops[h].replica, stage.chain[h]) << "who sends";
     EXPECT_EQ(hops[h].src, stage.devices[stage.chain[h]]);
@@ -72,7 +72,7 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
     // Reports and decisions are rows of a simulation, and none of a plan's links.
     if (!link.norm) (link.sync ? synced_bytes : sent_bytes) += link.bytes;
   }
-  for (const wire::PlanLink& link : plan.links) planned_bytes += link.bytes;
+  for (const plan::Link& link : plan.links) planned_bytes += link.bytes;
   EXPECT_GT(synced_bytes, 0);
   EXPECT_EQ(synced_bytes, plan.sync_bytes);
   EXPECT_EQ(sent_bytes, planned_bytes);
@@ -102,7 +102,7 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
   // Three devices are too few for two pipelines of two stages.
   ASSERT_EQ(what_if.size(), 2u);
   EXPECT_FALSE(what_if[0].same_plan.has_value());
-  EXPECT_EQ(std::get<wire::PlanErrorDocument>(what_if[0].replanned).reason, "TooFewExecutors");
+  EXPECT_EQ(std::get<plan::PlanError>(what_if[0].replanned).reason, "TooFewExecutors");
   EXPECT_EQ(std::get<wire::PlannedStep>(what_if[1].replanned).step.replicas, 2);
 }
 

@@ -20,14 +20,14 @@
 namespace fusionllm::planning {
 namespace {
 
+using plan::PlanError;
 using runtime::Recompute;
-using scheduler::Plan;
-using scheduler::PlanError;
+using scheduler::PlannedPipeline;
 using scheduler::replicas::ReplicaOutcome;
 using scheduler::replicas::ReplicaPlan;
 
 // By stage.
-std::vector<int64_t> BytesInFlightOf(const std::vector<scheduler::replicas::Chain>& chains, const Plan& pipeline) {
+std::vector<int64_t> BytesInFlightOf(const std::vector<scheduler::replicas::Chain>& chains, const PlannedPipeline& pipeline) {
   std::vector<int64_t> bytes;
   for (size_t s = 0; s < chains.size(); ++s) {
     const std::vector<int>& devices = chains[s].devices;
@@ -81,8 +81,8 @@ class ReplicaPlanner {
  private:
   struct Fitted {
     ReplicaOutcome outcome;
-    std::vector<scheduler::LowerBound> bounds;  // of the first plan, made on all the memory there is
-    bool several_misfit = false;                // a plan of several pipelines did not fit
+    std::vector<plan::LowerBound> bounds;  // of the first plan, made on all the memory there is
+    bool several_misfit = false;           // a plan of several pipelines did not fit
   };
 
   // Plans until the exact memory of every stage of every pipeline fits, and puts it into the plan.
@@ -98,7 +98,7 @@ class ReplicaPlanner {
       ReplicaPlan& plan = std::get<ReplicaPlan>(fitted.outcome);
       if (round == 0) fitted.bounds = plan.lower_bounds;
       bool fits = true;
-      for (Plan& pipeline : plan.pipelines) {
+      for (PlannedPipeline& pipeline : plan.pipelines) {
         FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit,
                                    FitStageMemory(workload_, profiles_, recompute, pipeline, request, MemoryReduction::kCumulative,
                                                   BytesInFlightOf(plan.chains, pipeline)));
@@ -125,8 +125,8 @@ constexpr double kTightShare = 0.6;
 
 bool PipelineMemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profiles) {
   if (const auto* refusal = std::get_if<PlanError>(&outcome)) return refusal->shortfall.what == "memory_bytes";
-  for (const Plan& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
-    for (const scheduler::PlanStage& stage : pipeline.stages) {
+  for (const PlannedPipeline& pipeline : std::get<ReplicaPlan>(outcome).pipelines) {
+    for (const scheduler::PlannedStage& stage : pipeline.stages) {
       const double room = kTightShare * static_cast<double>(profiles.devices[stage.devices[0]].memory_bytes);
       if (static_cast<double>(stage.memory_bytes) > room) return true;
     }
@@ -134,51 +134,50 @@ bool PipelineMemoryIsTight(const ReplicaOutcome& outcome, const Profiles& profil
   return false;
 }
 
-double BusySeconds(const wire::PlanStage& stage) { return stage.compute_seconds + stage.codec_seconds + stage.update_seconds; }
-
 // Stage s of all pipelines as one.
-wire::PlanStage MergeStages(const std::vector<wire::PlanDocument>& pipelines, size_t s, double step_seconds) {
-  const auto busiest = std::max_element(pipelines.begin(), pipelines.end(),
-                                        [&](const auto& a, const auto& b) { return BusySeconds(a.stages[s]) < BusySeconds(b.stages[s]); });
-  wire::PlanStage merged = busiest->stages[s];
+plan::Stage MergeStages(const std::vector<plan::Plan>& pipelines, size_t s, double step_seconds) {
+  const auto busiest = std::max_element(pipelines.begin(), pipelines.end(), [&](const auto& a, const auto& b) {
+    return a.stages[s].BusySeconds() < b.stages[s].BusySeconds();
+  });
+  plan::Stage merged = busiest->stages[s];
   merged.devices.clear();
-  for (const wire::PlanDocument& pipeline : pipelines) {
+  for (const plan::Plan& pipeline : pipelines) {
     merged.devices.push_back(pipeline.stages[s].devices[0]);
     merged.memory_bytes = std::max(merged.memory_bytes, pipeline.stages[s].memory_bytes);
     merged.device_memory_bytes = std::min(merged.device_memory_bytes, pipeline.stages[s].device_memory_bytes);
     merged.in_flight = std::max(merged.in_flight, pipeline.stages[s].in_flight);
     if (pipelines.size() > 1) merged.by_replica.push_back(pipeline.ReplicaOf(static_cast<int>(s), 0));
   }
-  merged.busy_ratio = step_seconds > 0 ? BusySeconds(merged) / step_seconds : 0;
+  merged.busy_ratio = step_seconds > 0 ? merged.BusySeconds() / step_seconds : 0;
   return merged;
 }
 
-void AddChain(const ReplicaPlan& plan, size_t s, wire::PlanStage& stage) {
+void AddChain(const ReplicaPlan& plan, size_t s, plan::Stage& stage) {
   stage.sync_bytes = plan.chains[s].gradient_bytes;
   // Of few gradients, too: what else is added up or handed on need not go in smaller ones.
   stage.chunk_bytes = std::max(scheduler::replicas::kMinChunkBytes, scheduler::replicas::ChunkBytes(stage.sync_bytes));
   for (const int device : plan.chains[s].devices) {
     const auto replica = std::find_if(plan.pipelines.begin(), plan.pipelines.end(),
-                                      [&](const Plan& pipeline) { return pipeline.stages[s].devices[0] == device; });
+                                      [&](const PlannedPipeline& pipeline) { return pipeline.stages[s].devices[0] == device; });
     stage.chain.push_back(static_cast<int>(replica - plan.pipelines.begin()));
   }
 }
 
 }  // namespace
 
-wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context, double cpu_seconds) {
-  std::vector<wire::PlanDocument> pipelines;
+plan::Plan ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context, double cpu_seconds) {
+  std::vector<plan::Plan> pipelines;
   std::map<std::string, std::string> arithmetic;  // by specification
   size_t slowest = 0;
   for (size_t d = 0; d < plan.pipelines.size(); ++d) {
-    pipelines.push_back(PlanDocumentOf(plan.pipelines[d], context, cpu_seconds));
+    pipelines.push_back(PlanOf(plan.pipelines[d], context, cpu_seconds));
     for (size_t i = 0; i < pipelines[d].specifications.size(); ++i) {
       arithmetic[pipelines[d].specifications[i]] = pipelines[d].arithmetic[i];
     }
     if (plan.pipelines[d].predicted_step_s > plan.pipelines[slowest].predicted_step_s) slowest = d;
   }
   // How certain the prediction is, the slowest pipeline says: it decides.
-  wire::PlanDocument document = pipelines[slowest];
+  plan::Plan document = pipelines[slowest];
   document.specifications.clear();
   document.arithmetic.clear();
   for (const auto& [specification, of_products] : arithmetic) {
@@ -188,7 +187,7 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
   document.predicted_step_seconds = plan.predicted_step_s;
   document.lower_bound_seconds = plan.lower_bound_s;
   document.gap = plan.gap;
-  document.lower_bounds = BoundsOf(plan.lower_bounds);
+  document.lower_bounds = plan.lower_bounds;
   document.left_out = plan.left_out;
   document.replicas = static_cast<int>(pipelines.size());
   document.sync_seconds = plan.sync_s;
@@ -196,7 +195,7 @@ wire::PlanDocument ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext&
   document.stages.clear();
   document.links.clear();
   document.micro_batches = 0;
-  for (const wire::PlanDocument& pipeline : pipelines) {
+  for (const plan::Plan& pipeline : pipelines) {
     document.micro_batches += pipeline.micro_batches;
     document.in_flight = std::max(document.in_flight, pipeline.in_flight);
     if (pipelines.size() > 1) document.micro_batches_by_replica.push_back(pipeline.micro_batches);
@@ -224,8 +223,8 @@ absl::StatusOr<std::optional<PlannedWorkload>> FasterWithOnePipeline(const workl
   workload::Workload single = workload;
   single.job.spec.strategy.replicas = 1;
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload one, PlanGivenMicroBatchSize(single, profiles, options));
-  auto* const document = std::get_if<wire::PlanDocument>(&one.answer);
-  const auto* const other = std::get_if<wire::PlanDocument>(&planned.answer);
+  auto* const document = std::get_if<plan::Plan>(&one.answer);
+  const auto* const other = std::get_if<plan::Plan>(&planned.answer);
   if (document == nullptr) return std::nullopt;
   if (other == nullptr) return one;
   if (document->predicted_step_seconds >= other->predicted_step_seconds) return std::nullopt;
@@ -258,7 +257,7 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
   }
   const double cpu_seconds = static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9;
   if (auto* refusal = std::get_if<PlanError>(&outcome)) {
-    planned.answer = PlanErrorDocumentOf(*refusal, cpu_seconds);
+    planned.answer = TimedError(*refusal, cpu_seconds);
     planned.outcome = std::move(*refusal);
     return planned;
   }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "lib/planning/plan_document.h"
+#include "lib/planning/plan_of_pipeline.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/scheduler/replicas/replica_planner.h"
 
@@ -16,6 +16,6 @@ absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload&
                                                        const PlanOptions& options);
 
 // cpu_seconds: of the search.
-wire::PlanDocument ReplicaDocumentOf(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context, double cpu_seconds);
+plan::Plan ReplicaDocumentOf(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context, double cpu_seconds);
 
 }  // namespace fusionllm::planning

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/planning/micro_batch_sizes.h"
-#include "lib/planning/plan_document.h"
+#include "lib/planning/plan_of_pipeline.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/planning/replica_step.h"
 #include "lib/planning/step_document.h"
@@ -19,7 +19,7 @@
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::Plan;
+using scheduler::PlannedPipeline;
 
 // Of a step that the options make vary; further ones would hardly change the percentiles.
 constexpr double kMaxJitter = 10;
@@ -74,9 +74,9 @@ class Simulation {
     PlanOptions options;
     PlannedWorkload planned;
     // By replica, in pipeline order; empty: refused.
-    std::vector<const Plan*> pipelines() const {
-      std::vector<const Plan*> plans;
-      if (const auto* one = std::get_if<Plan>(&planned.outcome)) plans.push_back(one);
+    std::vector<const PlannedPipeline*> pipelines() const {
+      std::vector<const PlannedPipeline*> plans;
+      if (const auto* one = std::get_if<PlannedPipeline>(&planned.outcome)) plans.push_back(one);
       for (size_t d = 0; planned.replicated.has_value() && d < planned.replicated->pipelines.size(); ++d) {
         plans.push_back(&planned.replicated->pipelines[d]);
       }
@@ -108,7 +108,7 @@ class Simulation {
   // The step of a scenario that has a plan.
   absl::StatusOr<wire::SimulatedStep> StepOf(const Scenario& scenario, const workload::Workload& workload, const ScheduleRequest& requested,
                                              scheduler::Timeline* timeline) const {
-    const std::vector<const Plan*> pipelines = scenario.pipelines();
+    const std::vector<const PlannedPipeline*> pipelines = scenario.pipelines();
     std::vector<wire::SimulatedStep> steps;
     std::vector<scheduler::Timeline> timelines(pipelines.size());
     std::vector<double> seconds;  // of steps that vary
@@ -151,17 +151,17 @@ class Simulation {
     }
     FUSIONLLM_RETURN_IF_ERROR(PlanFor(scenario));
     if (scenario.pipelines().empty()) {
-      what_if.replanned = std::get<wire::PlanErrorDocument>(scenario.planned.answer);
+      what_if.replanned = std::get<plan::PlanError>(scenario.planned.answer);
       return what_if;
     }
     absl::StatusOr<wire::SimulatedStep> step = StepOf(scenario, *scenario.workload, requested, nullptr);
     if (absl::IsFailedPrecondition(step.status()) || absl::IsInvalidArgument(step.status())) {
       // The plan has too few stages or too little room for that schedule.
-      what_if.replanned = wire::PlanErrorDocument{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
+      what_if.replanned = plan::PlanError{.reason = "ScheduleNotPossible", .message = std::string(step.status().message())};
       return what_if;
     }
     FUSIONLLM_RETURN_IF_ERROR(step.status());
-    what_if.replanned = wire::PlannedStep{std::get<wire::PlanDocument>(scenario.planned.answer), *std::move(step)};
+    what_if.replanned = wire::PlannedStep{std::get<plan::Plan>(scenario.planned.answer), *std::move(step)};
     return what_if;
   }
 
@@ -173,7 +173,7 @@ class Simulation {
     StepText text;
   };
 
-  absl::StatusOr<Prepared> Prepare(const workload::Workload& workload, const Plan& plan, const ScheduleRequest& requested,
+  absl::StatusOr<Prepared> Prepare(const workload::Workload& workload, const PlannedPipeline& plan, const ScheduleRequest& requested,
                                    size_t pipeline) const {
     Prepared prepared{.input = plan.pipeline.input, .text = StepTextOf(plan, workload)};
     if (requested.variant == ScheduleVariant::kSplitBackward) {
@@ -189,7 +189,7 @@ class Simulation {
     return prepared;
   }
 
-  absl::StatusOr<wire::SimulatedStep> StepOf(const Plan& plan, const Prepared& prepared, scheduler::Timeline* timeline) const {
+  absl::StatusOr<wire::SimulatedStep> StepOf(const PlannedPipeline& plan, const Prepared& prepared, scheduler::Timeline* timeline) const {
     const scheduler::PipelineInput first = scheduler::WithStragglers(prepared.input, prepared.noise, 0);
     const scheduler::LogNormalNoise jitter(prepared.noise, 0);
     scheduler::TimelineRecorder recorder(first, prepared.text.devices);
@@ -198,7 +198,7 @@ class Simulation {
     if (!simulation.complete) return absl::InternalError("the schedule came to a stop before its end");
     if (timeline != nullptr) *timeline = recorder.Finish(simulation.step_s);
     wire::SimulatedStep step = StepDocument(first, simulation, prepared.text, options_.plan.stop);
-    for (const scheduler::PlanLink& link : plan.links) step.loss_cost += link.loss_cost;
+    for (const scheduler::PlannedLink& link : plan.links) step.loss_cost += link.loss_cost;
     for (const scheduler::TiedExchange& tied : plan.tied) step.loss_cost += tied.loss_cost;
     return step;
   }
@@ -219,7 +219,7 @@ class Simulation {
                                                const ScheduleRequest& requested) const {
     if (base.planned.replicated.has_value()) return absl::FailedPreconditionError("it has several pipelines, which can only be re-planned");
     const bool other_job = !changed.overrides.empty() || changed.schedule.has_value();
-    std::optional<schedule::PipelineSchedule> schedule = std::get<Plan>(base.planned.outcome).schedule;
+    std::optional<schedule::PipelineSchedule> schedule = std::get<PlannedPipeline>(base.planned.outcome).schedule;
     if (other_job) schedule.reset();  // what its job says, the change included
     const workload::Workload* workload = scenario.workload.get();
     const Profiles* profiles = &scenario.profiles;
@@ -230,8 +230,9 @@ class Simulation {
       profiles = &as_planned.profiles;
     }
     FUSIONLLM_ASSIGN_OR_RETURN(
-        Plan plan, RecostWorkload(*workload, *profiles, scenario.options, base.planned,
-                                  other_job ? scheduler::RecostMode::kStagesOnly : scheduler::RecostMode::kCodecsAndDepths, schedule));
+        PlannedPipeline plan,
+        RecostWorkload(*workload, *profiles, scenario.options, base.planned,
+                       other_job ? scheduler::RecostMode::kStagesOnly : scheduler::RecostMode::kCodecsAndDepths, schedule));
     Scenario same{.options = scenario.options};
     same.planned.outcome = std::move(plan);
     return StepOf(same, *scenario.workload, requested, nullptr);
@@ -253,10 +254,10 @@ absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source,
   FUSIONLLM_RETURN_IF_ERROR(simulation.PlanFor(base));
   SimulationOutcome outcome;
   if (base.pipelines().empty()) {
-    outcome.answer = std::get<wire::PlanErrorDocument>(base.planned.answer);
+    outcome.answer = std::get<plan::PlanError>(base.planned.answer);
     return outcome;
   }
-  wire::SimulationDocument document{.plan = std::get<wire::PlanDocument>(base.planned.answer)};
+  wire::SimulationDocument document{.plan = std::get<plan::Plan>(base.planned.answer)};
   FUSIONLLM_ASSIGN_OR_RETURN(document.step,
                              simulation.StepOf(base, *base.workload, options.schedule, options.timeline ? &outcome.timeline : nullptr));
   for (const std::string& text : options.what_if) {

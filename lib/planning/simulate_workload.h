@@ -42,7 +42,7 @@ struct SimulationOutcome {
 // With noise the step that is shown is the first of those that vary. Without, and as planned, its time is the plan's prediction, bit for
 // bit.
 // Errors: as PlanWorkload; InvalidArgument for options out of range and changes that do not apply; FailedPrecondition for a schedule that
-// the plan cannot have. A job that cannot be placed is a PlanErrorDocument, not an error; so it is within a what-if.
+// the plan cannot have. A job that cannot be placed is a PlanError, not an error; so it is within a what-if.
 absl::StatusOr<SimulationOutcome> SimulateWorkload(const WorkloadSource& source, const Hardware& hardware, const SimulateOptions& options);
 
 }  // namespace fusionllm::planning

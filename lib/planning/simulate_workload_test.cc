@@ -10,6 +10,7 @@
 #include "lib/planning/calibrate.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/scheduler/strategy.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -91,11 +92,11 @@ TEST(SimulateWorkload, TakesWhatThePlanPredictsBitForBit) {
     EXPECT_EQ(simulation.step.step_seconds, simulation.plan.predicted_step_seconds);
     const auto plan = PlanWorkload(**Source({}), *ProfilesOf(OnTwoSites(), job::Precision::kFp32), options.plan);
     ASSERT_TRUE(plan.ok());
-    EXPECT_EQ(simulation.step.step_seconds, std::get<wire::PlanDocument>(*plan).predicted_step_seconds);
+    EXPECT_EQ(simulation.step.step_seconds, std::get<plan::Plan>(*plan).predicted_step_seconds);
     ASSERT_EQ(simulation.step.stages.size(), simulation.plan.stages.size());
     for (size_t s = 0; s < simulation.step.stages.size(); ++s) {
       const wire::SimulatedStage& stage = simulation.step.stages[s];
-      const wire::PlanStage& planned = simulation.plan.stages[s];
+      const plan::Stage& planned = simulation.plan.stages[s];
       EXPECT_EQ(stage.device, planned.devices[0]);
       EXPECT_NEAR(stage.forward_seconds, planned.forward_seconds, 1e-9);
       EXPECT_NEAR(stage.backward_seconds, planned.backward_seconds, 1e-9);
@@ -105,7 +106,7 @@ TEST(SimulateWorkload, TakesWhatThePlanPredictsBitForBit) {
     }
     int64_t bytes = 0, planned_bytes = 0;
     for (const wire::SimulatedLink& link : simulation.step.links) bytes += link.norm ? 0 : link.bytes;
-    for (const wire::PlanLink& link : simulation.plan.links) planned_bytes += link.bytes;
+    for (const plan::Link& link : simulation.plan.links) planned_bytes += link.bytes;
     EXPECT_EQ(bytes, planned_bytes);
     EXPECT_THAT(simulation.step.bottleneck, HasSubstr("10% less time"));
     EXPECT_TRUE(simulation.step.runnable);
@@ -215,12 +216,12 @@ TEST(SimulateWorkload, ReplanningHelpsWhereADeviceLags) {
   const auto& lost = simulation.what_if[1];
   EXPECT_FALSE(lost.same_plan.has_value());
   EXPECT_THAT(lost.same_plan_reason, HasSubstr("runs on paris-0, which is absent"));
-  for (const wire::PlanStage& stage : std::get<wire::PlannedStep>(lost.replanned).plan.stages) EXPECT_NE(stage.devices[0], "paris-0");
+  for (const plan::Stage& stage : std::get<wire::PlannedStep>(lost.replanned).plan.stages) EXPECT_NE(stage.devices[0], "paris-0");
 }
 
 TEST(SimulateWorkload, AChangeThatLeavesNoPlanIsARefusalWithin) {
   const wire::SimulationDocument simulation = Simulated({.what_if = {"device:paris-0=absent,device:tokyo-0=absent"}});
-  EXPECT_FALSE(std::get<wire::PlanErrorDocument>(simulation.what_if[0].replanned).reason.empty());
+  EXPECT_FALSE(std::get<plan::PlanError>(simulation.what_if[0].replanned).reason.empty());
 }
 
 TEST(SimulateWorkload, FieldsOfTheJobMayChange) {

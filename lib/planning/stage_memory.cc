@@ -28,9 +28,9 @@ int64_t WorkspaceOf(const runtime::StageProgram& program, const opdag::Graph& gr
   return largest;
 }
 
-std::vector<int64_t> MessageBytes(const scheduler::Plan& plan) {
+std::vector<int64_t> MessageBytes(const scheduler::PlannedPipeline& plan) {
   std::vector<int64_t> bytes(plan.stages.size(), 0);
-  for (const scheduler::PlanLink& link : plan.links) {
+  for (const scheduler::PlannedLink& link : plan.links) {
     const int64_t moving = kCopiesOfAMessage * (link.forward_wire_bytes + link.backward_wire_bytes);
     // A micro-batch that the sender has under way is a message on one of the two sides, or its gradient: what leaves or arrives faster than
     // the network or the neighbour can take it is queued, all but what is in motion.
@@ -55,13 +55,13 @@ bool ComputesOnGpu(const wire::DeviceProfile& device) { return device.backend ==
 
 // What lib/compression/cuda takes of the device's memory beside tensors (codec.h there): as if a link's values went in one message, since a
 // plan does not say what each of several takes.
-int64_t CodecBytesOnGpu(const scheduler::Plan& plan, const scheduler::PlanStage& stage, bool bf16) {
+int64_t CodecBytesOnGpu(const scheduler::PlannedPipeline& plan, const scheduler::PlannedStage& stage, bool bf16) {
   constexpr int64_t kBuffers = 3;
   constexpr int64_t kIndexBytes = sizeof(uint32_t);
   constexpr int64_t kFloatBytes = sizeof(float);
   constexpr int64_t kCandidateBytes = 32, kTilesBytes = 256 << 10;  // lib/compression/cuda/select.h: the most that a kept value takes there
   int64_t greatest_sent = 0, greatest_received = 0, widened = 0, kept_values = 0, bytes = 0;
-  for (const scheduler::PlanLink& link : plan.links) {
+  for (const scheduler::PlannedLink& link : plan.links) {
     const bool sends = link.src_stage == stage.index, receives = link.dst_stage == stage.index;
     if (!sends && !receives) continue;
     greatest_sent = std::max(greatest_sent, sends ? link.forward_wire_bytes : link.backward_wire_bytes);
@@ -80,7 +80,7 @@ int64_t CodecBytesOnGpu(const scheduler::Plan& plan, const scheduler::PlanStage&
   return bytes + kBuffers * (greatest_sent + greatest_received) + widened + kept_values;
 }
 
-scheduler::PlanError TooSmall(const scheduler::PlanStage& stage, int64_t needed, int64_t room) {
+plan::PlanError TooSmall(const scheduler::PlannedStage& stage, int64_t needed, int64_t room) {
   return {.reason = scheduler::plan_errors::kInsufficientMemory,
           .message = absl::StrFormat("stage %d (%s .. %s) needs %s, device %s has %s to give", stage.index, stage.op_names.front(),
                                      stage.op_names.back(), scheduler::SizeText(static_cast<double>(needed)), stage.device_names[0],
@@ -93,11 +93,11 @@ scheduler::PlanError TooSmall(const scheduler::PlanStage& stage, int64_t needed,
 int64_t ProcessBytes(int stages) { return (int64_t{9} << 20) + (int64_t{2} << 20) * (stages - 1); }
 
 absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& workload, const Profiles& profiles,
-                                                   const scheduler::Plan& plan, runtime::Recompute recompute,
+                                                   const scheduler::PlannedPipeline& plan, runtime::Recompute recompute,
                                                    const std::vector<int64_t>& sync_bytes_in_flight) {
   const autodiff::TrainingGraph& training = workload.training;
   std::vector<int> forward_stage(training.forward_ops, 0);
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     for (const int op : stage.ops) forward_stage[op] = stage.index;
   }
   const std::vector<int> stage_of_op = autodiff::AssignStages(training, forward_stage);
@@ -109,7 +109,7 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
   const bool bf16 =
       std::any_of(values.begin(), values.end(), [](const opdag::Value& value) { return value.type.dtype == tensor::DType::kBF16; });
   std::vector<int64_t> bytes(plan.stages.size(), 0);
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     const wire::DeviceProfile& device = profiles.devices[stage.devices[0]];
     FUSIONLLM_ASSIGN_OR_RETURN(const runtime::StageProgram program,
                                runtime::BuildStageProgram(training, stage_of_op, stage.index, stages, recompute));
@@ -120,13 +120,13 @@ absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& wor
   return bytes;
 }
 
-absl::StatusOr<std::optional<scheduler::PlanError>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
-                                                                   runtime::Recompute recompute, scheduler::Plan& plan,
-                                                                   scheduler::PlanRequest& request, MemoryReduction lowering,
-                                                                   const std::vector<int64_t>& sync_bytes_in_flight) {
+absl::StatusOr<std::optional<plan::PlanError>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
+                                                              runtime::Recompute recompute, scheduler::PlannedPipeline& plan,
+                                                              scheduler::PlanRequest& request, MemoryReduction lowering,
+                                                              const std::vector<int64_t>& sync_bytes_in_flight) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int64_t> exact, StageMemoryOf(workload, profiles, plan, recompute, sync_bytes_in_flight));
-  std::optional<scheduler::PlanError> refusal;
-  for (scheduler::PlanStage& stage : plan.stages) {
+  std::optional<plan::PlanError> refusal;
+  for (scheduler::PlannedStage& stage : plan.stages) {
     const int device = stage.devices[0];
     const int64_t room = static_cast<int64_t>(static_cast<double>(profiles.devices[device].memory_bytes) * (1 - request.memory_headroom));
     const int64_t model = stage.memory_bytes;

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "lib/planning/profiles.h"
 #include "lib/runtime/stage_program.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/workload/workload.h"
 
 namespace fusionllm::planning {
@@ -23,7 +23,7 @@ int64_t ProcessBytes(int stages);
 // stage, of a pipeline that has others beside it, the gradients on their way to and from these (scheduler::replicas::BytesInFlight), on a
 // GPU's host; empty: none. Errors: those of runtime::BuildStageProgram.
 absl::StatusOr<std::vector<int64_t>> StageMemoryOf(const workload::Workload& workload, const Profiles& profiles,
-                                                   const scheduler::Plan& plan, runtime::Recompute recompute,
+                                                   const scheduler::PlannedPipeline& plan, runtime::Recompute recompute,
                                                    const std::vector<int64_t>& sync_bytes_in_flight = {});
 
 // The planner's memory model is linear in ops, the runtime's arenas are not: how often a plan that does not fit is sent back with less
@@ -36,10 +36,10 @@ enum class MemoryReduction { kCumulative, kLatestOnly };
 
 // Puts StageMemoryOf into the plan. Nothing when every stage fits its device; else why the last that does not is refused, and `request` has
 // less memory where it was short, to be planned on again.
-absl::StatusOr<std::optional<scheduler::PlanError>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
-                                                                   runtime::Recompute recompute, scheduler::Plan& plan,
-                                                                   scheduler::PlanRequest& request,
-                                                                   MemoryReduction lowering = MemoryReduction::kCumulative,
-                                                                   const std::vector<int64_t>& sync_bytes_in_flight = {});
+absl::StatusOr<std::optional<plan::PlanError>> FitStageMemory(const workload::Workload& workload, const Profiles& profiles,
+                                                              runtime::Recompute recompute, scheduler::PlannedPipeline& plan,
+                                                              scheduler::PlanRequest& request,
+                                                              MemoryReduction lowering = MemoryReduction::kCumulative,
+                                                              const std::vector<int64_t>& sync_bytes_in_flight = {});
 
 }  // namespace fusionllm::planning

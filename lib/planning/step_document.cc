@@ -152,9 +152,9 @@ std::string WhatIsBusy(const wire::SimulatedStep& step) {
 
 }  // namespace
 
-StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workload) {
+StepText StepTextOf(const scheduler::PlannedPipeline& plan, const workload::Workload& workload) {
   StepText text{.schedule = std::string(plan.schedule.name())};
-  for (const scheduler::PlanStage& stage : plan.stages) text.devices.push_back(stage.device_names.front());
+  for (const scheduler::PlannedStage& stage : plan.stages) text.devices.push_back(stage.device_names.front());
   if (workload.job.spec.compression.policy == job::CompressionPolicy::kNone)
     text.link_remedy = "spec.compression.policy: adatopk (codecs where they pay), or ";
   text.link_remedy += "a faster link";

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/simulation.h"
 #include "lib/wire/simulation_json.h"
 #include "lib/workload/workload.h"
@@ -32,7 +32,7 @@ struct StepText {
   std::string latency_remedy;
 };
 
-StepText StepTextOf(const scheduler::Plan& plan, const workload::Workload& workload);
+StepText StepTextOf(const scheduler::PlannedPipeline& plan, const workload::Workload& workload);
 
 // Of each kind of limit: more are neither read nor likely.
 inline constexpr int kMaxProbedLimits = 16;

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 constexpr char kAdaTopK[] = "spec.compression.policy=adatopk";
 
 // The tied parameter of a plan of two stages, one at each site, with ops that take hardly any time.
-wire::PlanTied TiedOf(std::vector<std::string> settings, double op_seconds = 1e-5) {
+plan::TiedParameter TiedOf(std::vector<std::string> settings, double op_seconds = 1e-5) {
   settings.insert(settings.end(), {"spec.strategy.stages=2", "spec.strategy.exclude=[paris-1]"});
   const auto workload = Resolve(settings);
   // Measuring an embedding of 50,000 rows takes seconds; times are overwritten below.
@@ -29,9 +29,9 @@ wire::PlanTied TiedOf(std::vector<std::string> settings, double op_seconds = 1e-
   for (wire::DeviceProfile& device : profiles.devices) {
     for (auto& [signature, op] : device.ops) op.seconds = op_seconds;
   }
-  const wire::PlanDocument plan = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
+  const plan::Plan plan = PlanOf(*workload, profiles, {.strategy = "equal-ops"});
   EXPECT_EQ(plan.tied.size(), 1u);
-  return plan.tied.empty() ? wire::PlanTied{} : plan.tied[0];
+  return plan.tied.empty() ? plan::TiedParameter{} : plan.tied[0];
 }
 
 std::vector<std::string> CodecsOf(const std::vector<std::string>& settings) {
@@ -59,11 +59,11 @@ TEST(TiedCodecsTest, PolicyAndLimitSayWhatThereIsToChooseFrom) {
 }
 
 TEST(TiedCodecsTest, APlanSaysWhatItExchangesAndWhy) {
-  const wire::PlanTied exact = TiedOf({});
+  const plan::TiedParameter exact = TiedOf({});
   EXPECT_EQ(exact.codec, "fp32");
   EXPECT_EQ(exact.loss_cost, 0);
   EXPECT_THAT(exact.reason, HasSubstr("spec.compression.policy is none"));
-  const wire::PlanTied asked = TiedOf({kAdaTopK, "spec.compression.tiedGradients=int8"});
+  const plan::TiedParameter asked = TiedOf({kAdaTopK, "spec.compression.tiedGradients=int8"});
   EXPECT_EQ(asked.codec, "int8");
   EXPECT_EQ(TiedOf({kAdaTopK, "spec.compression.tiedGradients=int4"}).loss_cost, TiedLossIncrease(compression::CodecKind::kInt4));
   EXPECT_EQ(asked.bytes, exact.bytes) << "dense";
@@ -73,10 +73,10 @@ TEST(TiedCodecsTest, APlanSaysWhatItExchangesAndWhy) {
 // 50,000 rows of 32 numbers are 6.4 MB, 2.56 s at 20 Mbit/s.
 TEST(TiedCodecsTest, ASlowLinkMakesThePlannerCompressAndALongStepDoesNot) {
   const std::string large = "spec.model.config.vocabSize=50000";
-  const wire::PlanTied short_step = TiedOf({kAdaTopK, large});
+  const plan::TiedParameter short_step = TiedOf({kAdaTopK, large});
   EXPECT_NE(short_step.codec, "fp32");
   EXPECT_THAT(short_step.reason, HasSubstr("instead of"));
-  const wire::PlanTied long_step = TiedOf({kAdaTopK, large}, 10);
+  const plan::TiedParameter long_step = TiedOf({kAdaTopK, large}, 10);
   EXPECT_EQ(long_step.codec, "fp32") << "2.56 s of an hour are not worth a loss";
   EXPECT_THAT(long_step.reason, HasSubstr("would not pay"));
 }
@@ -89,7 +89,7 @@ TEST(TiedCodecsTest, LinksLeaveTiedGradientsTheirShareOfTheLoss) {
   EXPECT_EQ(budget({kAdaTopK, "spec.compression.tiedGradients=int8"}), 0.05);
   EXPECT_EQ(budget({kAdaTopK, "spec.model.config.tieWeights=false"}), 0.05);
   // The link takes what its budget allows, and the exchange still gets its best codec.
-  const wire::PlanTied tied = TiedOf({kAdaTopK, "spec.model.config.vocabSize=50000"});
+  const plan::TiedParameter tied = TiedOf({kAdaTopK, "spec.model.config.vocabSize=50000"});
   EXPECT_EQ(tied.codec, "int4");
 }
 
@@ -106,9 +106,9 @@ TEST(TiedCodecsTest, AnEmbeddingSendsNoMoreRowsThanTokens) {
 
 TEST(TiedCodecsTest, WhatASiteMaySendIsAReasonToCompress) {
   const std::string large = "spec.model.config.vocabSize=50000";
-  const wire::PlanTied free = TiedOf({kAdaTopK, large}, 10);
+  const plan::TiedParameter free = TiedOf({kAdaTopK, large}, 10);
   ASSERT_EQ(free.codec, "fp32");
-  const wire::PlanTied kept_within = TiedOf({kAdaTopK, large, "spec.placement.maxEgressBytesPerStep=3000000"}, 10);
+  const plan::TiedParameter kept_within = TiedOf({kAdaTopK, large, "spec.placement.maxEgressBytesPerStep=3000000"}, 10);
   EXPECT_EQ(kept_within.codec, "int8");
   EXPECT_THAT(kept_within.reason, HasSubstr("maxEgressBytesPerStep"));
 }

@@ -12,6 +12,7 @@
 #include "lib/base/pluralize.h"
 #include "lib/report/loss_figures.h"
 #include "lib/report/number_format.h"
+#include "lib/report/plan_sentences.h"
 #include "lib/report/slow_step.h"
 
 namespace fusionllm::report {
@@ -105,7 +106,7 @@ void AddLastOfPlans(const Run& run, std::vector<std::string>& remarks) {
 int64_t PlannedTiedBytes(const Run& run) {
   int64_t bytes = 0;
   if (!run.plan) return bytes;
-  for (const PlanLink& link : run.plan->links) bytes += Counts(run, link.src, link.dst) ? link.tied_bytes : 0;
+  for (const plan::Link& link : run.plan->links) bytes += Counts(run, link.src, link.dst) ? link.tied_bytes : 0;
   return bytes;
 }
 
@@ -166,20 +167,20 @@ std::string BusiestMeasured(const Run& run) {
 }
 
 // Of a plan that does not say what limits its step: what is at work longest.
-std::string BusiestPlanned(const Plan& plan) {
+std::string BusiestPlanned(const plan::Plan& plan) {
   std::string name;
   double seconds = 0;
-  for (const PlanStage& stage : plan.stages) {
-    const double busy = stage.compute_s + stage.codec_s + stage.update_s;
+  for (const plan::Stage& stage : plan.stages) {
+    const double busy = stage.BusySeconds();
     if (busy > seconds) name = absl::StrCat("stage ", stage.index, " on ", DeviceOf(stage, 0));
     seconds = std::max(seconds, busy);
   }
-  for (const PlanLink& link : plan.links) {
+  for (const plan::Link& link : plan.links) {
     if (link.seconds > seconds) name = absl::StrCat("the link ", link.src, " > ", link.dst);
     seconds = std::max(seconds, link.seconds);
   }
-  if (name.empty() || !(plan.predicted_step_s > 0)) return "";
-  return absl::StrFormat("%s, %s of the step's %s", name, StepSeconds(seconds), StepSeconds(plan.predicted_step_s));
+  if (name.empty() || !(plan.predicted_step_seconds > 0)) return "";
+  return absl::StrFormat("%s, %s of the step's %s", name, StepSeconds(seconds), StepSeconds(plan.predicted_step_seconds));
 }
 
 // Without what stands from "What would help" to the next sentence of the plan's (planning::LimitSentence).
@@ -190,7 +191,7 @@ std::string WithoutAdvice(const std::string& bottleneck) {
   return bottleneck.substr(0, begin) + (next == std::string::npos ? "" : bottleneck.substr(next));
 }
 
-std::string Limit(const Plan& plan) {
+std::string Limit(const plan::Plan& plan) {
   if (plan.bottleneck.empty()) return BusiestPlanned(plan);
   // As a part of a sentence, and without the advice: it was given with the plan, and makes the line several times as long.
   return std::string(absl::StripSuffix(LimitPhrase(WithoutAdvice(plan.bottleneck)), "."));
@@ -202,12 +203,12 @@ bool CameOtherwise(const Run& run) {
   return measured > 0 && predicted > 0 && std::max(measured / predicted, predicted / measured) > kAsPlanned;
 }
 
-std::string LimitName(const Plan& plan) { return plan.bottleneck.empty() ? "busiest" : "limited by"; }
+std::string LimitName(const plan::Plan& plan) { return plan.bottleneck.empty() ? "busiest" : "limited by"; }
 
 std::string Nats(double loss) { return std::abs(loss) < kNegligibleCost ? "+0 nats" : absl::StrFormat("%+.2g nats", loss); }
 
-std::string ExpectedCost(const Plan& plan) {
-  return absl::StrCat(Nats(LossCost(plan)), plan.loss_cost_source.empty() ? "" : absl::StrCat(" (", plan.loss_cost_source, ")"));
+std::string ExpectedCost(const plan::Plan& plan) {
+  return absl::StrCat(Nats(plan.loss_cost), plan.loss_cost_source.empty() ? "" : absl::StrCat(" (", plan.loss_cost_source, ")"));
 }
 
 // Of messages that were compared with what the receiver decodes from them.
@@ -228,7 +229,7 @@ struct MeanError {
 
 // Where the newest plan has no such link, an earlier one had.
 std::string CarriedBy(const Run& run, const LinkTotal& link) {
-  for (const PlanLink& planned : run.plan ? run.plan->links : std::vector<PlanLink>()) {
+  for (const plan::Link& planned : run.plan ? run.plan->links : std::vector<plan::Link>()) {
     if (planned.src == link.src && planned.dst == link.dst) return planned.backward ? "gradients" : "activations";
   }
   return "messages";
@@ -279,7 +280,7 @@ void AddCompression(const Run& run, std::vector<KeyFigure>& figures) {
     // The plan's codecs are not those that the run went on with.
     const char* const what = total.backoffs > 0 ? "the planned codecs were expected to cost " : "expected to cost ";
     figure.predicted = absl::StrCat(what, ExpectedCost(*run.plan));
-    if (const double cost = LossCost(*run.plan); cost >= kNegligibleCost && cost < kMinCostSeenInOneRun)
+    if (const double cost = run.plan->loss_cost; cost >= kNegligibleCost && cost < kMinCostSeenInOneRun)
       absl::StrAppend(&figure.predicted, "; other seeds alone differ by some 0.02, so one run may not show it");
   }
   std::vector<std::string> measured;
@@ -348,7 +349,7 @@ bool KnowsSites(const Run& run) {
 int64_t PlannedBytes(const Run& run) {
   int64_t bytes = 0;
   if (!run.plan) return bytes;
-  for (const PlanLink& link : run.plan->links) bytes += Counts(run, link.src, link.dst) ? link.bytes : 0;
+  for (const plan::Link& link : run.plan->links) bytes += Counts(run, link.src, link.dst) ? link.bytes : 0;
   for (const auto& [ends, chain] : ChainBytes(*run.plan)) bytes += Counts(run, ends.first, ends.second) ? chain : 0;
   return bytes;
 }
@@ -366,16 +367,9 @@ MeasuredBytes BytesOfRun(const Run& run) {
   return bytes;
 }
 
-double LossCost(const Plan& plan) {
-  if (plan.loss_cost.has_value()) return *plan.loss_cost;
-  double cost = 0;
-  for (const PlanLink& link : plan.links) cost += link.loss_cost;
-  return cost;
-}
-
-bool Compresses(const Plan& plan) {
+bool Compresses(const plan::Plan& plan) {
   return std::any_of(plan.links.begin(), plan.links.end(),
-                     [](const PlanLink& link) { return !link.codec.empty() && link.codec != "fp32"; });
+                     [](const plan::Link& link) { return !link.codec.empty() && link.codec != "fp32"; });
 }
 
 std::vector<KeyFigure> KeyFigures(const Run& run) {

@@ -36,8 +36,7 @@ struct MeasuredBytes {
 MeasuredBytes BytesOfRun(const Run& run);
 bool KnowsSites(const Run& run);
 
-// Expected increase of the loss by all codecs of the plan, nats per target.
-double LossCost(const Plan& plan);
-bool Compresses(const Plan& plan);
+// Whether messages between its stages are compressed.
+bool Compresses(const plan::Plan& plan);
 
 }  // namespace fusionllm::report

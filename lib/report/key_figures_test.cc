@@ -25,10 +25,10 @@ report::Run RunOfTwoSites() {
   run.steps_made = 10;
   run.total_steps = 40;
   run.targets_per_step = 500;
-  run.plan = Plan{.strategy = "op-fence", .predicted_step_s = 0.4, .micro_batches = 4};
-  run.plan->stages = {{.index = 0, .devices = {"a"}, .compute_s = 0.3}, {.index = 1, .devices = {"b"}, .compute_s = 0.1}};
+  run.plan = plan::Plan{.strategy = "op-fence", .predicted_step_seconds = 0.4, .micro_batches = 4, .loss_cost = 0.03};
+  run.plan->stages = {{.index = 0, .devices = {"a"}, .compute_seconds = 0.3}, {.index = 1, .devices = {"b"}, .compute_seconds = 0.1}};
   run.plan->links = {{.src = "a", .dst = "b", .bytes = 10'000, .codec = "int8", .ratio = 4, .seconds = 0.2, .loss_cost = 0.03},
-                     {.src = "b", .dst = "a", .bytes = 10'000, .codec = "int8", .ratio = 4, .seconds = 0.2, .backward = true}};
+                     {.src = "b", .dst = "a", .backward = true, .bytes = 10'000, .codec = "int8", .ratio = 4, .seconds = 0.2}};
   run.plans = 1;
   run.summary = Summary{.steps = 10, .final_loss = 3.0, .median_step_s = 0.5, .predicted_step_s = 0.4, .wire_bytes = 260'000};
   run.summary->links = {{.src = "a", .dst = "b", .bytes = 160'000, .codec = "int8", .bytes_per_s = 40'000, .evaluation_bytes = 60'000},
@@ -265,7 +265,7 @@ TEST(KeyFiguresTest, ReportsWorstCompressionErrorAndBackoffs) {
   run.summary->links[2].compared_messages = 0;
   EXPECT_THAT(Sentence(run, "compression"), HasSubstr("; gradients arrived with 35% error in the mean (cosine 0.93) of the values"));
   run.summary->links[1].compared_messages = 0;
-  for (PlanLink& link : run.plan->links) link.codec = "fp32";  // of the last plan
+  for (plan::Link& link : run.plan->links) link.codec = "fp32";  // of the last plan
   run.summary->links[0].compared_messages = 0;
   run.summary->compression = CompressionTotal{.backoffs = 1};
   EXPECT_EQ(
@@ -301,7 +301,7 @@ TEST(KeyFiguresTest, SumsOfReplicasArePartOfThePlannedTraffic) {
   report::Run run = RunOfTwoSites();
   run.plan->links.clear();
   run.plan->replicas = 2;
-  run.plan->stages = {{.index = 0, .devices = {"a", "b"}, .chain = {0, 1}, .sync_bytes = 700}};
+  run.plan->stages = {{.index = 0, .devices = {"a", "b"}, .sync_bytes = 700, .chain = {0, 1}}};
   EXPECT_EQ(PlannedBytes(run), 1400) << "there and back";
 }
 

@@ -16,70 +16,77 @@ constexpr size_t kMaxDevicesNamed = 8;
 
 std::string StepsText(int64_t steps) { return steps == 1 ? "1 step takes" : absl::StrCat(WholeNumber(steps), " steps take"); }
 
-std::string MemoryText(const PlanFigures::Memory& memory) {
-  const std::string used = MemoryBytes(static_cast<double>(memory.bytes));
-  return memory.of_bytes > 0 ? absl::StrFormat("%s %s of %s", memory.device, used, MemoryBytes(static_cast<double>(memory.of_bytes)))
-                             : absl::StrCat(memory.device, " ", used);
+// Of the devices of a stage.
+std::string MemoryText(const plan::Stage& stage) {
+  const std::string devices = absl::StrJoin(stage.devices, ","), used = MemoryBytes(static_cast<double>(stage.memory_bytes));
+  return stage.device_memory_bytes > 0
+             ? absl::StrFormat("%s %s of %s", devices, used, MemoryBytes(static_cast<double>(stage.device_memory_bytes)))
+             : absl::StrCat(devices, " ", used);
 }
 
 // Where depth takes much memory by choice, the price of less.
-std::string FewerInFlightText(const PlanFigures& figures) {
-  const PlanFigures::FewerInFlight& fewer = figures.fewer_in_flight;
-  if (fewer.in_flight == 0 || figures.step_s <= 0) return "";
+std::string FewerInFlightText(const plan::Plan& plan) {
+  if (!plan.fewer_in_flight.has_value() || plan.fewer_in_flight->in_flight == 0 || plan.predicted_step_seconds <= 0) return "";
+  const plan::FewerInFlight& fewer = *plan.fewer_in_flight;
   return absl::StrFormat("; with spec.strategy.inFlight: %d the largest would be %s, and a step %s (%+.1f%%)", fewer.in_flight,
-                         MemoryBytes(static_cast<double>(fewer.bytes)), StepSeconds(fewer.step_s),
-                         100 * (fewer.step_s / figures.step_s - 1));
+                         MemoryBytes(static_cast<double>(fewer.memory_bytes)), StepSeconds(fewer.predicted_step_seconds),
+                         100 * (fewer.predicted_step_seconds / plan.predicted_step_seconds - 1));
 }
 
-std::string MemorySentence(const PlanFigures& figures) {
-  std::vector<PlanFigures::Memory> memory = figures.memory;
-  std::erase_if(memory, [](const PlanFigures::Memory& device) { return device.bytes == 0; });  // unknown
-  if (memory.empty()) return "";
+std::string MemorySentence(const plan::Plan& plan) {
+  std::vector<plan::Stage> stages = plan.stages;
+  std::erase_if(stages, [](const plan::Stage& stage) { return stage.memory_bytes == 0; });  // unknown
+  if (stages.empty()) return "";
   std::vector<std::string> texts;
-  if (memory.size() > kMaxDevicesNamed) {
-    std::stable_sort(memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-    return absl::StrFormat("memory of %d devices: from %s to %s%s", memory.size(), MemoryText(memory.back()), MemoryText(memory.front()),
-                           FewerInFlightText(figures));
+  if (stages.size() > kMaxDevicesNamed) {
+    std::stable_sort(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.memory_bytes > b.memory_bytes; });
+    return absl::StrFormat("memory of %d devices: from %s to %s%s", stages.size(), MemoryText(stages.back()), MemoryText(stages.front()),
+                           FewerInFlightText(plan));
   }
-  for (const PlanFigures::Memory& device : memory) texts.push_back(MemoryText(device));
-  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "), FewerInFlightText(figures));
+  for (const plan::Stage& stage : stages) texts.push_back(MemoryText(stage));
+  return absl::StrCat("memory: ", absl::StrJoin(texts, ", "), FewerInFlightText(plan));
 }
 
-std::string LossSentence(const PlanFigures& figures) {
-  if (!figures.compressed) return "compression: none, so it costs no loss";
-  const std::string source = figures.loss_cost_source.empty() ? "" : absl::StrCat(" (", figures.loss_cost_source, ")");
-  if (figures.loss_cost <= 0) return absl::StrCat("compression: no loss is expected from its codecs", source);
-  return absl::StrFormat("compression: expected to raise the loss by %.2g nats%s", figures.loss_cost, source);
+bool HasCodecs(const plan::Plan& plan) {
+  const auto compresses = [](const auto& carrier) { return !carrier.codec.empty() && carrier.codec != "fp32"; };
+  return std::any_of(plan.links.begin(), plan.links.end(), compresses) || std::any_of(plan.tied.begin(), plan.tied.end(), compresses);
+}
+
+std::string LossSentence(const plan::Plan& plan) {
+  if (!HasCodecs(plan)) return "compression: none, so it costs no loss";
+  const std::string source = plan.loss_cost_source.empty() ? "" : absl::StrCat(" (", plan.loss_cost_source, ")");
+  if (plan.loss_cost <= 0) return absl::StrCat("compression: no loss is expected from its codecs", source);
+  return absl::StrFormat("compression: expected to raise the loss by %.2g nats%s", plan.loss_cost, source);
 }
 
 }  // namespace
 
-std::vector<std::string> PlanSentences(const PlanFigures& figures) {
+std::vector<std::string> PlanSentences(const plan::Plan& plan) {
+  const std::string unit = plan.unit.empty() ? "tokens" : plan.unit;
   std::vector<std::string> sentences;
   std::vector<std::string> sizes;
-  if (figures.parameters > 0) sizes.push_back(absl::StrCat(WholeNumber(figures.parameters), " parameters are trained"));
-  if (figures.tokens_per_step > 0) sizes.push_back(absl::StrCat("a step sees ", WholeNumber(figures.tokens_per_step), " ", figures.unit));
+  if (plan.parameters > 0) sizes.push_back(absl::StrCat(WholeNumber(plan.parameters), " parameters are trained"));
+  if (plan.tokens_per_step > 0) sizes.push_back(absl::StrCat("a step sees ", WholeNumber(plan.tokens_per_step), " ", unit));
   if (!sizes.empty()) sentences.push_back(absl::StrCat("size: ", absl::StrJoin(sizes, ", ")));
-  if (figures.tokens_per_s > 0) {
-    std::string line = absl::StrFormat("speed: %s %s/s", Count(figures.tokens_per_s), figures.unit);
-    if (figures.steps > 0) {
-      absl::StrAppend(&line, ", ", StepsText(figures.steps), " ", ElapsedTime(figures.step_s * static_cast<double>(figures.steps)),
-                      " without evaluations and checkpoints");
+  if (plan.tokens_per_second > 0) {
+    std::string line = absl::StrFormat("speed: %s %s/s", Count(plan.tokens_per_second), unit);
+    if (plan.steps > 0) {
+      absl::StrAppend(&line, ", ", StepsText(plan.steps), " ", ElapsedTime(plan.TotalSeconds()), " without evaluations and checkpoints");
     }
     sentences.push_back(std::move(line));
   }
-  if (figures.site_bytes > 0) {
-    std::string line = absl::StrFormat("between sites: %s a step", TrafficBytes(static_cast<double>(figures.site_bytes)));
-    if (figures.steps > 0) {
-      absl::StrAppend(&line, ", ", TrafficBytes(static_cast<double>(figures.site_bytes) * static_cast<double>(figures.steps)), " in all");
+  if (plan.site_bytes > 0) {
+    std::string line = absl::StrFormat("between sites: %s a step", TrafficBytes(static_cast<double>(plan.site_bytes)));
+    if (plan.steps > 0) {
+      absl::StrAppend(&line, ", ", TrafficBytes(static_cast<double>(plan.site_bytes) * static_cast<double>(plan.steps)), " in all");
     }
     sentences.push_back(std::move(line));
-  } else if (figures.tokens_per_s > 0) {
+  } else if (plan.tokens_per_second > 0) {
     sentences.emplace_back("between sites: nothing is sent");
   }
-  if (!figures.bottleneck.empty()) sentences.push_back(absl::StrCat("limit: ", LimitPhrase(figures.bottleneck)));
-  if (figures.tokens_per_s > 0) sentences.push_back(LossSentence(figures));
-  if (std::string memory = MemorySentence(figures); !memory.empty()) sentences.push_back(std::move(memory));
+  if (!plan.bottleneck.empty()) sentences.push_back(absl::StrCat("limit: ", LimitPhrase(plan.bottleneck)));
+  if (plan.tokens_per_second > 0) sentences.push_back(LossSentence(plan));
+  if (std::string memory = MemorySentence(plan); !memory.empty()) sentences.push_back(std::move(memory));
   return sentences;
 }
 
@@ -101,9 +108,9 @@ std::string LimitPhrase(absl::string_view bottleneck) {
   return std::string(bottleneck);
 }
 
-std::vector<std::string> PlanWarnings(const PlanFigures& figures) {
+std::vector<std::string> PlanWarnings(const plan::Plan& plan) {
   std::vector<std::string> lines;
-  for (const PlanFigures::Warning& warning : figures.warnings) {
+  for (const plan::Warning& warning : plan.warnings) {
     lines.push_back(absl::StrCat("warning: ", warning.reason, ": ", warning.message));
   }
   return lines;

@@ -15,16 +15,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-PlanFigures PlanOfTwoSites() {
-  return {.step_s = 29.7,
-          .tokens_per_s = 2206.5,
+plan::Plan PlanOfTwoSites() {
+  return {.predicted_step_seconds = 29.7,
+          .stages = {{.devices = {"g0"}, .memory_bytes = 20LL << 30, .device_memory_bytes = 24LL << 30},
+                     {.index = 1, .devices = {"b0"}, .memory_bytes = 3 << 20}},
+          .links = {{.src = "g0", .dst = "b0", .dst_stage = 1, .codec = "int8"}},
+          .tokens_per_second = 2206.5,
           .steps = 5000,
           .site_bytes = 735'000'000,
-          .compressed = true,
           .loss_cost = 0.137,
           .loss_cost_source = "a probe",
           .bottleneck = "The step is limited by the tied gradients of wte.",
-          .memory = {{.device = "g0", .bytes = 20LL << 30, .of_bytes = 24LL << 30}, {.device = "b0", .bytes = 3 << 20}},
           .warnings = {{"DeviceNearlyIdle", "b0 computes 0.2% of the step"}}};
 }
 
@@ -38,10 +39,10 @@ TEST(PlanSentences, SayWhatIsAskedFirst) {
 }
 
 TEST(PlanSentences, ModelAndStepHaveSizesWhereTheyAreKnown) {
-  PlanFigures figures = PlanOfTwoSites();
-  figures.parameters = 124'439'808;
-  figures.tokens_per_step = 65'536;
-  EXPECT_EQ(PlanSentences(figures).front(), "size: 124,439,808 parameters are trained, a step sees 65,536 tokens");
+  plan::Plan plan = PlanOfTwoSites();
+  plan.parameters = 124'439'808;
+  plan.tokens_per_step = 65'536;
+  EXPECT_EQ(PlanSentences(plan).front(), "size: 124,439,808 parameters are trained, a step sees 65,536 tokens");
 }
 
 TEST(LimitPhrase, FollowsATitleWithoutRepeatingIt) {
@@ -53,33 +54,34 @@ TEST(LimitPhrase, FollowsATitleWithoutRepeatingIt) {
 }
 
 TEST(PlanSentences, MemoryThatDepthTakesByChoiceHasThePriceOfLess) {
-  PlanFigures figures = PlanOfTwoSites();
-  EXPECT_EQ(PlanSentences(figures).back(), "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB");
-  figures.fewer_in_flight = {.in_flight = 2, .step_s = 1.25 * figures.step_s, .bytes = 5LL << 30};
+  plan::Plan plan = PlanOfTwoSites();
+  EXPECT_EQ(PlanSentences(plan).back(), "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB");
+  plan.fewer_in_flight = {.in_flight = 2, .predicted_step_seconds = 1.25 * plan.predicted_step_seconds, .memory_bytes = 5LL << 30};
   const std::string price = absl::StrCat("; with spec.strategy.inFlight: 2 the largest would be 5.00 GiB, and a step ",
-                                         StepSeconds(1.25 * figures.step_s), " (+25.0%)");
-  EXPECT_EQ(PlanSentences(figures).back(), "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB" + price);
-  while (figures.memory.size() < 9) figures.memory.push_back(figures.memory[1]);
-  EXPECT_EQ(PlanSentences(figures).back(), "memory of 9 devices: from b0 3.00 MiB to g0 20.0 GiB of 24.0 GiB" + price);
+                                         StepSeconds(1.25 * plan.predicted_step_seconds), " (+25.0%)");
+  EXPECT_EQ(PlanSentences(plan).back(), "memory: g0 20.0 GiB of 24.0 GiB, b0 3.00 MiB" + price);
+  while (plan.stages.size() < 9) plan.stages.push_back(plan.stages[1]);
+  EXPECT_EQ(PlanSentences(plan).back(), "memory of 9 devices: from b0 3.00 MiB to g0 20.0 GiB of 24.0 GiB" + price);
 }
 
 TEST(PlanSentences, OfImagesOnOneSiteWithoutCodecsSaySo) {
-  const std::vector<std::string> sentences = PlanSentences({.unit = "images", .step_s = 0.5, .tokens_per_s = 64, .steps = 1});
+  const std::vector<std::string> sentences =
+      PlanSentences({.predicted_step_seconds = 0.5, .unit = "images", .tokens_per_second = 64, .steps = 1});
   EXPECT_THAT(sentences, ElementsAre("speed: 64.0 images/s, 1 step takes 0.50s without evaluations and checkpoints",
                                      "between sites: nothing is sent", "compression: none, so it costs no loss"));
 }
 
 TEST(PlanSentences, CodecsThatCostNothingAreNotTakenForNone) {
-  PlanFigures figures = PlanOfTwoSites();
-  figures.loss_cost = 0;
-  EXPECT_THAT(PlanSentences(figures), Contains("compression: no loss is expected from its codecs (a probe)"));
+  plan::Plan plan = PlanOfTwoSites();
+  plan.loss_cost = 0;
+  EXPECT_THAT(PlanSentences(plan), Contains("compression: no loss is expected from its codecs (a probe)"));
 }
 
 TEST(PlanSentences, ManyDevicesAreSummedUp) {
-  PlanFigures figures = PlanOfTwoSites();
-  figures.memory.assign(20, {.device = "a", .bytes = 1 << 20});
-  figures.memory[7] = {.device = "largest", .bytes = 5 << 20};
-  EXPECT_THAT(PlanSentences(figures), Contains("memory of 20 devices: from a 1.00 MiB to largest 5.00 MiB"));
+  plan::Plan plan = PlanOfTwoSites();
+  plan.stages.assign(20, {.devices = {"a"}, .memory_bytes = 1 << 20});
+  plan.stages[7] = {.devices = {"largest"}, .memory_bytes = 5 << 20};
+  EXPECT_THAT(PlanSentences(plan), Contains("memory of 20 devices: from a 1.00 MiB to largest 5.00 MiB"));
 }
 
 TEST(PlanSentences, ABoundSaysWhatItLeavesOut) {

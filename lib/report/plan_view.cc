@@ -23,9 +23,9 @@ std::string SiteOf(const Run& run, const std::string& device) {
   return found == run.site_of.end() ? "" : found->second;
 }
 
-const PlanLink* FindLink(const Plan& plan, const std::string& src, const std::string& dst) {
+const plan::Link* FindLink(const plan::Plan& plan, const std::string& src, const std::string& dst) {
   const auto found =
-      std::find_if(plan.links.begin(), plan.links.end(), [&](const PlanLink& link) { return link.src == src && link.dst == dst; });
+      std::find_if(plan.links.begin(), plan.links.end(), [&](const plan::Link& link) { return link.src == src && link.dst == dst; });
   return found == plan.links.end() ? nullptr : &*found;
 }
 
@@ -36,11 +36,11 @@ std::string CodecInShort(const std::string& codec, double ratio) {
 }
 
 std::string Hop(const Run& run, const std::string& from, const std::string& to) {
-  const PlanLink* const forward = FindLink(*run.plan, from, to);
-  const PlanLink* const backward = FindLink(*run.plan, to, from);
+  const plan::Link* const forward = FindLink(*run.plan, from, to);
+  const plan::Link* const backward = FindLink(*run.plan, to, from);
   const bool far = SiteOf(run, from) != SiteOf(run, to);
   std::string out = absl::StrCat("<div class=\"hop", far ? " far" : "", "\">");
-  const PlanLink* const shown = forward != nullptr ? forward : backward;
+  const plan::Link* const shown = forward != nullptr ? forward : backward;
   if (shown == nullptr) return out + "</div>";
   // A link's line stands for both ways when the plan lists it once.
   const int64_t bytes = shown->bytes + (forward != nullptr && backward != nullptr ? backward->bytes : 0);
@@ -52,17 +52,17 @@ std::string Hop(const Run& run, const std::string& from, const std::string& to) 
 // Its stages in a row, with what travels between them.
 std::string DrawPipelineOf(const Run& run, int replica) {
   std::string out = "<div class=\"plan\">\n";
-  const std::vector<PlanStage>& stages = run.plan->stages;
+  const std::vector<plan::Stage>& stages = run.plan->stages;
   for (size_t i = 0; i < stages.size(); ++i) {
-    const PlanStage& stage = stages[i];
-    const PlanRank rank = RankOf(stage, replica);
+    const plan::Stage& stage = stages[i];
+    const plan::Replica rank = RankOf(stage, replica);
     const std::string device = DeviceOf(stage, replica);
     if (i > 0) absl::StrAppend(&out, Hop(run, DeviceOf(stages[i - 1], replica), device), "\n");
     const std::string site = SiteOf(run, device);
     absl::StrAppend(&out, "<div class=\"stage\"><i class=\"bg", i % 8, "\"></i><div><b>", Escape(device), "</b><small>stage ", stage.index,
                     site.empty() ? "" : absl::StrCat(" in ", Escape(site)), "</small>",
                     base::Pluralize(static_cast<int64_t>(stage.ops.size()), "op"), "<small>", Escape(SummarizeOps(stage.ops)), "</small>",
-                    Seconds(rank.compute_s), " compute<br>", MemoryBytes(static_cast<double>(rank.memory_bytes)), "</div></div>\n");
+                    Seconds(rank.compute_seconds), " compute<br>", MemoryBytes(static_cast<double>(rank.memory_bytes)), "</div></div>\n");
   }
   return out + "</div>\n";
 }
@@ -97,7 +97,7 @@ std::string SummarizeOps(const std::vector<std::string>& ops) {
 
 std::string DrawPlan(const Run& run) {
   if (!run.plan || run.plan->stages.empty()) return "";
-  const Plan& plan = *run.plan;
+  const plan::Plan& plan = *run.plan;
   std::string out;
   for (int replica = 0; replica < PipelinesOf(plan); ++replica) {
     if (plan.replicas > 1) {
@@ -112,12 +112,12 @@ std::string DrawPlan(const Run& run) {
 std::string StagesTable(const Run& run) {
   using Rank = std::pair<int, int>;  // replica and stage
   std::map<Rank, const StageTotal*> measured;
-  std::map<Rank, const PlanStage*> planned;
+  std::map<Rank, const plan::Stage*> planned;
   if (run.summary) {
     for (const StageTotal& stage : run.summary->stages) measured[{stage.replica, stage.index}] = &stage;
   }
   if (run.plan) {
-    for (const PlanStage& stage : run.plan->stages) {
+    for (const plan::Stage& stage : run.plan->stages) {
       for (int replica = 0; replica < PipelinesOf(*run.plan); ++replica) planned[{replica, stage.index}] = &stage;
     }
   }
@@ -131,14 +131,14 @@ std::string StagesTable(const Run& run) {
   if (several) rows[0].insert(rows[0].begin(), ">replica");
   for (const Rank& rank : ranks) {
     const auto& [replica, index] = rank;
-    const PlanStage* const plan = planned.contains(rank) ? planned[rank] : nullptr;
+    const plan::Stage* const plan = planned.contains(rank) ? planned[rank] : nullptr;
     const StageTotal* const total = measured.contains(rank) ? measured[rank] : nullptr;
     const bool by_total = plan == nullptr || (several && total != nullptr);
     const int64_t predicted = by_total ? total->predicted_memory_bytes : RankOf(*plan, replica).memory_bytes;
     std::vector<std::string> row = {absl::StrCat(index),
                                     Escape(total != nullptr ? total->device : DeviceOf(*plan, replica)),
                                     plan != nullptr ? absl::StrCat(plan->ops.size()) : "–",
-                                    plan != nullptr ? Seconds(RankOf(*plan, replica).compute_s) : "–",
+                                    plan != nullptr ? Seconds(RankOf(*plan, replica).compute_seconds) : "–",
                                     total != nullptr ? Bar(total->busy_ratio, index) : "–",
                                     MemoryBytes(static_cast<double>(predicted)),
                                     total != nullptr ? MemoryBytes(static_cast<double>(total->peak_memory_bytes)) : "–"};
@@ -149,9 +149,9 @@ std::string StagesTable(const Run& run) {
 }
 
 std::string LinksTable(const Run& run) {
-  std::map<std::pair<std::string, std::string>, std::pair<const PlanLink*, const LinkTotal*>> links;
+  std::map<std::pair<std::string, std::string>, std::pair<const plan::Link*, const LinkTotal*>> links;
   if (run.plan) {
-    for (const PlanLink& link : run.plan->links) links[{link.src, link.dst}].first = &link;
+    for (const plan::Link& link : run.plan->links) links[{link.src, link.dst}].first = &link;
   }
   if (run.summary) {
     for (const LinkTotal& link : run.summary->links) {

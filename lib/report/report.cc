@@ -91,17 +91,17 @@ std::string JobText(const Run& run) {
 }
 
 std::string PlanSentence(const Run& run) {
-  const Plan& plan = *run.plan;
+  const plan::Plan& plan = *run.plan;
   std::string text =
       absl::StrCat("Planner ", Escape(plan.strategy), ", ", base::Pluralize(plan.micro_batches, "micro-batch", "micro-batches"));
   if (plan.micro_batch_size > 0) absl::StrAppend(&text, " of ", plan.micro_batch_size);
   if (plan.replicas > 1) absl::StrAppend(&text, " shared out over ", plan.replicas, " replicas");
   if (plan.in_flight > 0) absl::StrAppend(&text, ", ", plan.in_flight, " in flight");
-  absl::StrAppend(&text, "; predicted step ", Seconds(plan.predicted_step_s));
-  if (plan.lower_bound_s > 0)
-    absl::StrAppend(&text, ", no plan that does what the job asks for (spec.strategy) goes below ", Seconds(plan.lower_bound_s));
+  absl::StrAppend(&text, "; predicted step ", Seconds(plan.predicted_step_seconds));
+  if (plan.lower_bound_seconds > 0)
+    absl::StrAppend(&text, ", no plan that does what the job asks for (spec.strategy) goes below ", Seconds(plan.lower_bound_seconds));
   if (plan.replicas > 1) {
-    absl::StrAppend(&text, ". At the end of a step replicas add up their gradients: ", Seconds(plan.sync_s), " of it, with ",
+    absl::StrAppend(&text, ". At the end of a step replicas add up their gradients: ", Seconds(plan.sync_seconds), " of it, with ",
                     TrafficBytes(static_cast<double>(plan.sync_bytes)), " on links");
   }
   if (run.plans > 1) absl::StrAppend(&text, ". The run had ", run.plans, " plans; this is the last");

@@ -35,6 +35,20 @@ Span SpanOf(int device, Span::Kind kind, int micro_batch, int64_t begin_ms, int6
   return {Device(device), 40, kind, micro_batch, begin_ms * 1'000'000, end_ms * 1'000'000};
 }
 
+// Of eight micro-batches, without a word of their size.
+plan::Plan PlanOfSteps(double step_seconds, double lower_bound_seconds, int in_flight) {
+  return {.strategy = "op-fence",
+          .predicted_step_seconds = step_seconds,
+          .lower_bound_seconds = lower_bound_seconds,
+          .micro_batches = 8,
+          .micro_batch_size = 0,
+          .in_flight = in_flight};
+}
+
+plan::Replica RankOfReplica(double compute_seconds, int64_t memory_bytes) {
+  return {.compute_seconds = compute_seconds, .memory_bytes = memory_bytes};
+}
+
 // A run as a demo makes it: six stages in two sites. `speed` divides its times.
 Run SampleRun(const std::string& title, double speed, const std::string& codec) {
   Run run;
@@ -47,18 +61,26 @@ Run SampleRun(const std::string& title, double speed, const std::string& codec) 
   }
   run.evaluations = {{20, 3.5, 0.2}, {60, 2.6, 0.31}};
   run.events = {{"ExecutorJoined", 0, "paris-0 joined", "paris-0"}, {"ExecutorLost", 31, "tokyo-2 does not answer", "tokyo-2"}};
-  run.plan = Plan{1, "op-fence", 1.85 / speed, 1.2 / speed, 0.5, 8, 4, {}, {}};
+  run.plan = PlanOfSteps(1.85 / speed, 1.2 / speed, 4);
   run.plans = 1;
   run.summary = Summary{60, run.steps.back().loss, 1.9 / speed, 1.85 / speed, 240'000'000, {}, {}};
   for (int i = 0; i < kDevices; ++i) {
     run.site_of[Device(i)] = i < 3 ? "paris" : "tokyo";
-    run.plan->stages.push_back(
-        {i, {Device(i)}, {absl::StrCat("block.", i, ".ln"), absl::StrCat("block.", i, ".attn"), "lm_head"}, 0.4, 300 << 20});
+    run.plan->stages.push_back({.index = i,
+                                .devices = {Device(i)},
+                                .ops = {absl::StrCat("block.", i, ".ln"), absl::StrCat("block.", i, ".attn"), "lm_head"},
+                                .compute_seconds = 0.4,
+                                .memory_bytes = 300 << 20});
     run.summary->stages.push_back({i, 0, Device(i), 0.3 + 0.1 * i, 0.01, 280 << 20, 300 << 20});
     if (i == 0) continue;
     const std::string used = i == 3 ? codec : "fp32";
     for (const auto& [src, dst] : {std::pair(i - 1, i), std::pair(i, i - 1)}) {
-      run.plan->links.push_back({Device(src), Device(dst), 2'097'152, used, used == "fp32" ? 1.0 : 25.0, 0.2});
+      run.plan->links.push_back({.src = Device(src),
+                                 .dst = Device(dst),
+                                 .bytes = 2'097'152,
+                                 .codec = used,
+                                 .ratio = used == "fp32" ? 1.0 : 25.0,
+                                 .seconds = 0.2});
       run.summary->links.push_back({Device(src), Device(dst), 126'000'000, used, used == "fp32" ? 1.0 : 25.0, 1.24e6});
     }
   }
@@ -227,14 +249,29 @@ Run ReplicatedRun() {
   Run run;
   run.title = "replicas";
   run.steps = {{1, 5.0}, {2, 4.0}};
-  run.plan = Plan{1, "op-fence", 0.4, 0.3, 0.3, 8, 3, {}, {}};
+  run.plan = PlanOfSteps(0.4, 0.3, 3);
   run.plan->replicas = 2;
   run.plan->micro_batches_by_replica = {5, 3};
-  run.plan->sync_s = 0.05;
+  run.plan->sync_seconds = 0.05;
   run.plan->sync_bytes = 4000;
-  run.plan->stages = {{0, {"a", "c"}, {"x"}, 0.3, 20 << 20, {{0.3, 10 << 20}, {0.21, 20 << 20}}, {1, 0}, 1500},
-                      {1, {"b", "d"}, {"y", "z"}, 0.17, 9 << 20, {{0.17, 9 << 20}, {0.13, 8 << 20}}, {0, 1}, 500}};
-  run.plan->links = {{"a", "b", 700, "int8", 4.0, 0.1}, {"c", "d", 420, "fp32", 1.0, 0.1}};
+  run.plan->stages = {{.index = 0,
+                       .devices = {"a", "c"},
+                       .ops = {"x"},
+                       .compute_seconds = 0.3,
+                       .memory_bytes = 20 << 20,
+                       .sync_bytes = 1500,
+                       .by_replica = {RankOfReplica(0.3, 10 << 20), RankOfReplica(0.21, 20 << 20)},
+                       .chain = {1, 0}},
+                      {.index = 1,
+                       .devices = {"b", "d"},
+                       .ops = {"y", "z"},
+                       .compute_seconds = 0.17,
+                       .memory_bytes = 9 << 20,
+                       .sync_bytes = 500,
+                       .by_replica = {RankOfReplica(0.17, 9 << 20), RankOfReplica(0.13, 8 << 20)},
+                       .chain = {0, 1}}};
+  run.plan->links = {{.src = "a", .dst = "b", .bytes = 700, .codec = "int8", .ratio = 4.0, .seconds = 0.1},
+                     {.src = "c", .dst = "d", .bytes = 420, .codec = "fp32", .ratio = 1.0, .seconds = 0.1}};
   run.plans = 1;
   run.summary = Summary{2, 4.0, 0.4, 0.4, 10'000, {{"a", "c", 3200, "fp32", 1.0}, {"c", "a", 3200, "fp32", 1.0}}, {}};
   for (const auto& [index, replica, device] : {std::tuple(0, 0, "a"), std::tuple(1, 0, "b"), std::tuple(0, 1, "c"), std::tuple(1, 1, "d")})

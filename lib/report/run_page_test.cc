@@ -38,8 +38,8 @@ report::Run OneDevice() {
                          .tokens_per_second = 1024});
   }
   run.steps_made = 60;
-  run.plan = Plan{.strategy = "op-fence", .predicted_step_s = 0.48, .micro_batches = 4};
-  run.plan->stages = {{.index = 0, .devices = {"local-0"}, .ops = {"wte", "head"}, .compute_s = 0.45, .memory_bytes = 5 << 20}};
+  run.plan = plan::Plan{.strategy = "op-fence", .predicted_step_seconds = 0.48, .micro_batches = 4};
+  run.plan->stages = {{.index = 0, .devices = {"local-0"}, .ops = {"wte", "head"}, .compute_seconds = 0.45, .memory_bytes = 5 << 20}};
   run.plans = 1;
   run.summary = Summary{.steps = 60, .final_loss = run.steps.back().loss, .median_step_s = 0.5, .predicted_step_s = 0.48};
   run.summary->stages = {

@@ -21,31 +21,32 @@ double MedianFromTheThirdOn(const Run& run, double StepPoint::*figure) {
 
 }  // namespace
 
-int64_t MicroBatchesOf(const Plan& plan, int replica) {
+int64_t MicroBatchesOf(const plan::Plan& plan, int replica) {
   if (plan.replicas <= 1) return plan.micro_batches;
   const auto r = static_cast<size_t>(replica);
   return r < plan.micro_batches_by_replica.size() ? plan.micro_batches_by_replica[r] : 0;
 }
 
-std::string DeviceOf(const PlanStage& stage, int replica) {
+std::string DeviceOf(const plan::Stage& stage, int replica) {
   const auto r = static_cast<size_t>(replica);
   return r < stage.devices.size() ? stage.devices[r] : "";
 }
 
-PlanRank RankOf(const PlanStage& stage, int replica) {
+plan::Replica RankOf(const plan::Stage& stage, int replica) {
   const auto r = static_cast<size_t>(replica);
-  return r < stage.by_replica.size() ? stage.by_replica[r] : PlanRank{.compute_s = stage.compute_s, .memory_bytes = stage.memory_bytes};
+  return r < stage.by_replica.size() ? stage.by_replica[r]
+                                     : plan::Replica{.compute_seconds = stage.compute_seconds, .memory_bytes = stage.memory_bytes};
 }
 
-int PipelinesOf(const Plan& plan) {
+int PipelinesOf(const plan::Plan& plan) {
   size_t most = 1;
-  for (const PlanStage& stage : plan.stages) most = std::max(most, stage.devices.size());
+  for (const plan::Stage& stage : plan.stages) most = std::max(most, stage.devices.size());
   return std::min(plan.replicas, static_cast<int>(most));
 }
 
-std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const Plan& plan) {
+std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const plan::Plan& plan) {
   std::map<std::pair<std::string, std::string>, int64_t> bytes;
-  for (const PlanStage& stage : plan.stages) {
+  for (const plan::Stage& stage : plan.stages) {
     for (size_t i = 1; i < stage.chain.size(); ++i) {
       const std::string from = DeviceOf(stage, stage.chain[i - 1]), to = DeviceOf(stage, stage.chain[i]);
       bytes[{from, to}] = bytes[{to, from}] = stage.sync_bytes;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lib/base/processor_use.h"
-#include "lib/report/plan_sentences.h"
+#include "lib/plan/plan.h"
 
 namespace fusionllm::report {
 
@@ -47,58 +47,6 @@ struct DataFile {
 struct Checkpoint {
   int64_t step = 0;
   std::string path;
-};
-
-// A stage of one replica, as planned.
-struct PlanRank {
-  double compute_s = 0;  // of one step
-  int64_t memory_bytes = 0;
-};
-
-struct PlanStage {
-  int index = 0;
-  std::vector<std::string> devices;  // one for each replica
-  std::vector<std::string> ops;
-  double compute_s = 0;  // of one step; of several replicas the busiest one's
-  int64_t memory_bytes = 0;
-  std::vector<PlanRank> by_replica;  // where there are several
-  std::vector<int> chain;            // the replicas in the order in which they add up
-  int64_t sync_bytes = 0;            // that this puts on each direction of a link of the chain, in a step
-  double codec_s = 0;                // of one step, beside compute_s
-  double update_s = 0;
-};
-
-// A link as planned: bytes and seconds of one step.
-struct PlanLink {
-  std::string src, dst;
-  int64_t bytes = 0;
-  std::string codec;
-  double ratio = 1;
-  double seconds = 0;
-  double loss_cost = 0;    // expected increase of the loss, nats per target
-  bool backward = false;   // gradients of what another link carries
-  int64_t tied_bytes = 0;  // of bytes: gradients of tied parameters
-};
-
-struct Plan {
-  int64_t epoch = 0;
-  std::string strategy;
-  double predicted_step_s = 0;
-  double lower_bound_s = 0;
-  double gap = 0;
-  int64_t micro_batches = 0;
-  int64_t in_flight = 0;
-  std::vector<PlanStage> stages;
-  std::vector<PlanLink> links;
-  int replicas = 1;                               // pipelines side by side
-  std::vector<int64_t> micro_batches_by_replica;  // empty with one
-  double sync_s = 0;                              // part of the step: adding up the gradients of replicas
-  int64_t sync_bytes = 0;                         // that this puts on all links together
-  std::string bottleneck;                         // what limits the step, a sentence; empty: the plan does not say
-  std::optional<double> loss_cost;                // of all codecs together; none: the sum over links is all that is known
-  std::string loss_cost_source;                   // where that figure comes from; may be empty
-  PlanFigures figures;
-  int64_t micro_batch_size = 0;  // 0: unknown
 };
 
 // A link and a stage as measured over the whole run.
@@ -166,8 +114,9 @@ struct Run {
   std::vector<Event> events;
   std::vector<Checkpoint> checkpoints;            // ascending; of earlier starts, too
   std::vector<DataFile> files, validation_files;  // the first ones
-  std::optional<Plan> plan;                       // the newest
-  int64_t plans = 0;                              // how many there were
+  // The newest, as lines of a run give it: what they do not say is 0 or empty, and nothing else is promised of it.
+  std::optional<plan::Plan> plan;
+  int64_t plans = 0;  // how many there were
   std::optional<Summary> summary;
   std::vector<Span> spans;                       // of the steps that were traced under the newest plan that has any
   std::map<std::string, std::string> site_of;    // by device; empty without a topology
@@ -185,12 +134,12 @@ struct Run {
 
 // What a plan says of a replica, which may be one that it has not got: plans come from outside. Its share of the micro-batches, 0: unknown;
 // the device of its stage, empty: unknown; the figures of its stage. How many have a device, at least one.
-int64_t MicroBatchesOf(const Plan& plan, int replica);
-std::string DeviceOf(const PlanStage& stage, int replica);
-PlanRank RankOf(const PlanStage& stage, int replica);
-int PipelinesOf(const Plan& plan);
+int64_t MicroBatchesOf(const plan::Plan& plan, int replica);
+std::string DeviceOf(const plan::Stage& stage, int replica);
+plan::Replica RankOf(const plan::Stage& stage, int replica);
+int PipelinesOf(const plan::Plan& plan);
 // Bytes of a step from one replica to the next along their chain, and back, by the devices at both ends.
-std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const Plan& plan);
+std::map<std::pair<std::string, std::string>, int64_t> ChainBytes(const plan::Plan& plan);
 // Bytes that went between replicas of the same stage over the whole run, both directions. Nothing where there is one replica, no summary,
 // or several plans: devices had other places before.
 std::optional<int64_t> BytesBetweenReplicas(const Run& run);

@@ -13,8 +13,8 @@
 namespace fusionllm::report {
 namespace {
 
-const PlanStage* FindStage(const Plan& plan, int index) {
-  for (const PlanStage& stage : plan.stages) {
+const plan::Stage* FindStage(const plan::Plan& plan, int index) {
+  for (const plan::Stage& stage : plan.stages) {
     if (stage.index == index) return &stage;
   }
   return nullptr;
@@ -25,9 +25,9 @@ std::string SlowestStage(const Run& run) {
   const StageTotal* worst = nullptr;
   double times = kAsPlanned;
   for (const StageTotal& stage : run.summary->stages) {
-    const PlanStage* const planned = FindStage(*run.plan, stage.index);
+    const plan::Stage* const planned = FindStage(*run.plan, stage.index);
     if (planned == nullptr) continue;
-    const double seconds = RankOf(*planned, stage.replica).compute_s + planned->codec_s + planned->update_s;
+    const double seconds = RankOf(*planned, stage.replica).compute_seconds + planned->codec_seconds + planned->update_seconds;
     const double measured = stage.busy_ratio * run.summary->median_step_s;
     if (!(seconds > 0) || !(measured / seconds > times)) continue;
     times = measured / seconds;
@@ -41,9 +41,9 @@ std::string SlowestStage(const Run& run) {
 }
 
 std::string SlowestLink(const Run& run) {
-  const PlanLink* worst = nullptr;
+  const plan::Link* worst = nullptr;
   double times = kAsPlanned;
-  for (const PlanLink& planned : run.plan->links) {
+  for (const plan::Link& planned : run.plan->links) {
     for (const LinkTotal& link : run.summary->links) {
       if (link.src != planned.src || link.dst != planned.dst || !(link.bytes_per_s > 0) || !(planned.seconds > 0)) continue;
       const double measured = static_cast<double>(planned.bytes) / link.bytes_per_s;

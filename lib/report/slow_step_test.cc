@@ -14,9 +14,9 @@ Run Planned(double median_step_s) {
   Run run;
   for (int64_t step = 1; step <= 10; ++step) run.steps.push_back({.step = step, .seconds = median_step_s});
   run.steps_made = 10;
-  run.plan = Plan{.predicted_step_s = 0.42};
-  run.plan->stages = {{.index = 0, .devices = {"a"}, .compute_s = 0.3, .codec_s = 0.06, .update_s = 0.04},
-                      {.index = 1, .devices = {"b"}, .compute_s = 0.2}};
+  run.plan = plan::Plan{.predicted_step_seconds = 0.42};
+  run.plan->stages = {{.index = 0, .devices = {"a"}, .compute_seconds = 0.3, .codec_seconds = 0.06, .update_seconds = 0.04},
+                      {.index = 1, .devices = {"b"}, .compute_seconds = 0.2}};
   run.plan->links = {{.src = "a", .dst = "b", .bytes = 10'000, .seconds = 0.1}};
   run.summary = Summary{.steps = 10, .median_step_s = median_step_s, .predicted_step_s = 0.42};
   run.summary->stages = {{.index = 0, .device = "a", .busy_ratio = 0.4 / median_step_s},

@@ -75,7 +75,7 @@ std::vector<Row> Rows(const Run& run, const std::vector<Span>& spans) {
   const bool several = run.plan && run.plan->replicas > 1;
   for (int replica = 0; run.plan && replica < PipelinesOf(*run.plan); ++replica) {
     if (several) heading = absl::StrCat("Replica ", replica);
-    for (const PlanStage& stage : run.plan->stages) add(DeviceOf(stage, replica));
+    for (const plan::Stage& stage : run.plan->stages) add(DeviceOf(stage, replica));
   }
   if (several) heading = "Not in the plan any more";
   for (const Span& span : spans) add(span.device);

@@ -179,7 +179,7 @@ void Evaluator::ChooseCodecs(Evaluation& evaluation) {
     KeepWithinEgress(target_s);
   }
   for (size_t l = 0; kept_ != nullptr && l < link_count_; ++l) {
-    for (const PlanLink& kept : kept_->links) {
+    for (const PlannedLink& kept : kept_->links) {
       if (kept.src_stage == links_[l].src && kept.dst_stage == links_[l].dst) codecs_[l] = kept.Codec();
     }
   }

@@ -12,7 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "lib/scheduler/pipeline_model.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/problem.h"
 
 namespace fusionllm::scheduler {
@@ -77,10 +77,10 @@ class Evaluator {
   // most `cutoff_s`, else some time above that, which takes no simulation or not all of one.
   Evaluation Evaluate(const Assignment& assignment, Effort effort, double cutoff_s = std::numeric_limits<double>::infinity());
   // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
-  Plan ToPlan(const Assignment& assignment, absl::string_view strategy);
+  PlannedPipeline ToPlan(const Assignment& assignment, absl::string_view strategy);
   // From now on links have the codecs and stages the depths that `plan` gave them, not the best; assignments must have its stages. Null: as
   // ever. Not owned.
-  void Keep(const Plan* plan) { kept_ = plan; }
+  void Keep(const PlannedPipeline* plan) { kept_ = plan; }
   int64_t evaluations() const { return evaluations_; }
   // What searches charge to their budget: simulations, a large one as several, one that was given up whole.
   int64_t work() const { return work_events_ / kEventsOfASimulation; }
@@ -112,7 +112,7 @@ class Evaluator {
   void ChooseTiedCodecs(Evaluation& evaluation);
   void SqueezeTied();
   std::string WhyTiedCodec(size_t exchange);
-  void AddExchanges(Plan& plan);
+  void AddExchanges(PlannedPipeline& plan);
   double ExchangeSeconds(const TiedExchange& exchange) const;
   void ChooseCodecs(Evaluation& evaluation);
   bool LimitDepths(Evaluation& evaluation);
@@ -124,7 +124,7 @@ class Evaluator {
   void AddTied(int exchange, size_t sender, int to);  // what the sender-th of its stages sends to `to`
   void CutTied();
   void FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes);
-  PlanPipeline DescribePipeline();
+  StepModel DescribePipeline();
   // A time between `most_s` and the step's where that is longer.
   double Simulate(double most_s);
   double LeastSeconds();
@@ -168,7 +168,7 @@ class Evaluator {
   std::vector<double> round_trip_s_;
   int64_t evaluations_ = 0;
   int64_t work_events_ = 0;
-  const Plan* kept_ = nullptr;
+  const PlannedPipeline* kept_ = nullptr;
 };
 
 }  // namespace fusionllm::scheduler

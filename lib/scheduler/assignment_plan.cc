@@ -9,7 +9,7 @@
 
 namespace fusionllm::scheduler {
 
-Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy) {
+PlannedPipeline Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy) {
   const PlanRequest& request = problem_.request();
   const Evaluation evaluation = Evaluate(assignment, Effort::kFull);
   std::vector<int> depths, queued;
@@ -17,24 +17,24 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
   Evaluation again;
   Prepare(assignment, true, again);  // the same stages and links, values listed
 
-  Plan plan{.strategy = std::string(strategy),
-            .micro_batches = request.micro_batches,
-            .schedule = input_.schedule,
-            .predicted_step_s = evaluation.step_s};
+  PlannedPipeline plan{.strategy = std::string(strategy),
+                       .micro_batches = request.micro_batches,
+                       .schedule = input_.schedule,
+                       .predicted_step_s = evaluation.step_s};
   for (size_t s = 0; s < stages_.size(); ++s) stages_[s].in_flight = depths[s];
   FitQueues();
   for (size_t s = 0; kept_ != nullptr && s < stages_.size(); ++s) stages_[s].in_flight = depths[s];  // whatever queues
   for (size_t s = 0; s < stages_.size(); ++s) {
     const Stage& stage = stages_[s];
-    PlanStage out{.index = static_cast<int>(s),
-                  .devices = {stage.device},
-                  .device_names = {request.devices[stage.device].name},
-                  .forward_s = stage.forward_s,
-                  .backward_s = stage.backward_s,
-                  .codec_s = stage.codec_forward_s + stage.codec_backward_s,
-                  .update_s = stage.update_s,
-                  .in_flight = stage.in_flight,
-                  .memory_bytes = MemoryOf(stage.memory, stage.in_flight) + stage.queued_bytes};
+    PlannedStage out{.index = static_cast<int>(s),
+                     .devices = {stage.device},
+                     .device_names = {request.devices[stage.device].name},
+                     .forward_s = stage.forward_s,
+                     .backward_s = stage.backward_s,
+                     .codec_s = stage.codec_forward_s + stage.codec_backward_s,
+                     .update_s = stage.update_s,
+                     .in_flight = stage.in_flight,
+                     .memory_bytes = MemoryOf(stage.memory, stage.in_flight) + stage.queued_bytes};
     for (int p = stage.begin; p < stage.end; ++p) out.ops.push_back(problem_.op_at(p));
     std::sort(out.ops.begin(), out.ops.end());
     for (int op : out.ops) out.op_names.push_back(request.ops[op].name);
@@ -44,22 +44,22 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
   }
   for (size_t l = 0; l < link_count_; ++l) {
     const CutLink& link = links_[l];
-    PlanLink out{.src_stage = link.src,
-                 .dst_stage = link.dst,
-                 .src_device = request.devices[stages_[link.src].device].name,
-                 .dst_device = request.devices[stages_[link.dst].device].name,
-                 .forward_bytes = traffic_[l].forward_bytes + traffic_[l].forward_lossless_bytes,
-                 .backward_bytes = traffic_[l].backward_bytes,
-                 .forward_wire_bytes = codecs_[l].forward_wire_bytes,
-                 .backward_wire_bytes = codecs_[l].backward_wire_bytes,
-                 .codec = codecs_[l].codec,
-                 .ratio = codecs_[l].ratio,
-                 .loss_cost = codecs_[l].loss_cost,
-                 .producer_forward_s = codecs_[l].producer_forward_s,
-                 .consumer_forward_s = codecs_[l].consumer_forward_s,
-                 .producer_backward_s = codecs_[l].producer_backward_s,
-                 .consumer_backward_s = codecs_[l].consumer_backward_s,
-                 .codec_reason = codecs_[l].reason == nullptr ? "" : *codecs_[l].reason};
+    PlannedLink out{.src_stage = link.src,
+                    .dst_stage = link.dst,
+                    .src_device = request.devices[stages_[link.src].device].name,
+                    .dst_device = request.devices[stages_[link.dst].device].name,
+                    .forward_bytes = traffic_[l].forward_bytes + traffic_[l].forward_lossless_bytes,
+                    .backward_bytes = traffic_[l].backward_bytes,
+                    .forward_wire_bytes = codecs_[l].forward_wire_bytes,
+                    .backward_wire_bytes = codecs_[l].backward_wire_bytes,
+                    .codec = codecs_[l].codec,
+                    .ratio = codecs_[l].ratio,
+                    .loss_cost = codecs_[l].loss_cost,
+                    .producer_forward_s = codecs_[l].producer_forward_s,
+                    .consumer_forward_s = codecs_[l].consumer_forward_s,
+                    .producer_backward_s = codecs_[l].producer_backward_s,
+                    .consumer_backward_s = codecs_[l].consumer_backward_s,
+                    .codec_reason = codecs_[l].reason == nullptr ? "" : *codecs_[l].reason};
     for (int v : link.values) {
       out.values.push_back(problem_.values()[v].value);
       out.value_names.push_back(request.values[out.values.back()].name);
@@ -76,14 +76,15 @@ Plan Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy)
     }
     plan.links.push_back(std::move(out));
   }
-  std::sort(plan.links.begin(), plan.links.end(),
-            [](const PlanLink& a, const PlanLink& b) { return std::pair(a.src_stage, a.dst_stage) < std::pair(b.src_stage, b.dst_stage); });
+  std::sort(plan.links.begin(), plan.links.end(), [](const PlannedLink& a, const PlannedLink& b) {
+    return std::pair(a.src_stage, a.dst_stage) < std::pair(b.src_stage, b.dst_stage);
+  });
   AddExchanges(plan);
   plan.pipeline = DescribePipeline();
   return plan;
 }
 
-void Evaluator::AddExchanges(Plan& plan) {
+void Evaluator::AddExchanges(PlannedPipeline& plan) {
   plan.tied = tied_;
   for (size_t e = 0; e < plan.tied.size(); ++e) {
     TiedExchange& exchange = plan.tied[e];
@@ -101,9 +102,9 @@ void Evaluator::AddExchanges(Plan& plan) {
   }
 }
 
-PlanPipeline Evaluator::DescribePipeline() {
+StepModel Evaluator::DescribePipeline() {
   const PlanRequest& request = problem_.request();
-  PlanPipeline pipeline;
+  StepModel pipeline;
   // What a codec was chosen for: between fast links there may be larger messages, which one would not send over a slow one.
   int64_t forward_bytes = 0, backward_bytes = 0;
   double forward_s = -1, backward_s = -1;

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/problem.h"
 
 namespace fusionllm::scheduler {

@@ -123,7 +123,7 @@ TEST(BoundsTest, CodecsMakeThemSmaller) {
 TEST(BoundsTest, APlanNamesTheBoundThatBinds) {
   PlanRequest request = FourOps();
   request.use_all_devices = true;
-  const Plan plan = std::get<Plan>(*MakePlan("equal-ops", request));
+  const PlannedPipeline plan = std::get<PlannedPipeline>(*MakePlan("equal-ops", request));
   const LowerBound* binding = BindingBound(plan.lower_bounds);
   ASSERT_NE(binding, nullptr);
   EXPECT_EQ(binding->name, "spanning-tree");
@@ -132,13 +132,13 @@ TEST(BoundsTest, APlanNamesTheBoundThatBinds) {
 }
 
 TEST(BoundsTest, ExactProvesItsOwn) {
-  const Plan plan = std::get<Plan>(*MakePlan("exact", FourOps()));
+  const PlannedPipeline plan = std::get<PlannedPipeline>(*MakePlan("exact", FourOps()));
   EXPECT_EQ(BindingBound(plan.lower_bounds)->name, "search");
   EXPECT_EQ(plan.gap, 0);
 }
 
 TEST(BoundsTest, ASearchProvesNothingThatItDidNotSearch) {
-  const auto search = [](const PlanRequest& request) { return std::get<Plan>(*MakePlan("exact", request)).lower_bounds.back(); };
+  const auto search = [](const PlanRequest& request) { return std::get<PlannedPipeline>(*MakePlan("exact", request)).lower_bounds.back(); };
   PlanRequest request = FourOps();
   const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"topk", 16, 10, 1e-3}});
   request.codec_policy = &ladder;
@@ -171,19 +171,19 @@ TEST(BoundsTest, NoStrategyIsFasterThanABoundOfAnothersPlan) {
     PlanRequest request = testing::DrawSmallInstance(seed, {.max_ops = 8, .max_devices = 4}).request;
     const bool adaptive = seed % 5 != 0;
     request.codec_policy = adaptive ? &ladder : nullptr;
-    std::vector<Plan> plans;
+    std::vector<PlannedPipeline> plans;
     for (const absl::string_view strategy : StrategyNames()) {
       for (uint64_t draw = 1; draw <= (strategy == "random" ? 4 : 1); ++draw) {
         request.seed = draw;
         const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
         ASSERT_TRUE(outcome.ok()) << outcome.status();
-        if (const auto* plan = std::get_if<Plan>(&*outcome)) plans.push_back(*plan);
+        if (const auto* plan = std::get_if<PlannedPipeline>(&*outcome)) plans.push_back(*plan);
       }
     }
-    for (const Plan& plan : plans) {
+    for (const PlannedPipeline& plan : plans) {
       for (const LowerBound& bound : plan.lower_bounds) {
         proven += bound.holds && bound.name == "search";
-        for (const Plan& other : plans) {
+        for (const PlannedPipeline& other : plans) {
           beaten += bound.name == "search" && other.predicted_step_s < plan.predicted_step_s * (1 - 1e-9);
           if (!bound.holds) continue;
           EXPECT_GE(other.predicted_step_s, bound.seconds * (1 - 1e-9))
@@ -199,9 +199,9 @@ TEST(BoundsTest, NoStrategyIsFasterThanABoundOfAnothersPlan) {
 TEST(BoundsTest, AlternativesAreWeighedWhenAsked) {
   PlanRequest request = FourOps();
   request.stages = 2;
-  EXPECT_THAT(std::get<Plan>(*MakePlan("op-fence", request)).explain, Not(Contains(HasSubstr("why stage"))));
+  EXPECT_THAT(std::get<PlannedPipeline>(*MakePlan("op-fence", request)).explain, Not(Contains(HasSubstr("why stage"))));
   request.weigh_alternatives = true;
-  const Plan plan = std::get<Plan>(*MakePlan("op-fence", request));
+  const PlannedPipeline plan = std::get<PlannedPipeline>(*MakePlan("op-fence", request));
   EXPECT_THAT(plan.explain, Contains(HasSubstr("why stage 1: cut before 'loss' (one op earlier: +")));
   EXPECT_THAT(plan.explain, Contains(HasSubstr("instead of")));
 }
@@ -247,7 +247,7 @@ TEST(BoundsTest, NoPlanIsFasterThanABoundThatHolds) {
     for (const char* strategy : {"exact", "equal-ops"}) {
       const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, instance.request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
-      if (const auto* plan = std::get_if<Plan>(&*outcome)) {
+      if (const auto* plan = std::get_if<PlannedPipeline>(&*outcome)) {
         EXPECT_GE(plan->gap, 0);
         EXPECT_LE(plan->lower_bound_s, plan->predicted_step_s);
         least_s = std::min(least_s, plan->predicted_step_s);

@@ -83,7 +83,7 @@ TEST(DirectedLinksTest, PairsOrSitesGiveTheSamePlan) {
   for (const char* strategy : {"op-fence", "equal-ops", "dt-fm"}) {
     const auto a = MakePlan(strategy, pairs), b = MakePlan(strategy, sites);
     ASSERT_TRUE(a.ok() && b.ok());
-    EXPECT_EQ(std::get<Plan>(*a), std::get<Plan>(*b)) << strategy;
+    EXPECT_EQ(std::get<PlannedPipeline>(*a), std::get<PlannedPipeline>(*b)) << strategy;
   }
 }
 

@@ -34,14 +34,14 @@ TEST(EgressCodecsTest, TheMildestThatKeepsToTheLimitIsTaken) {
   for (const char* strategy : {"op-fence", "exact", "equal-ops"}) {
     SCOPED_TRACE(strategy);
     PlanRequest request = TwoNearSites();
-    EXPECT_EQ(std::get<Plan>(*MakePlan(strategy, request)).links[0].codec, "fp32");
+    EXPECT_EQ(std::get<PlannedPipeline>(*MakePlan(strategy, request)).links[0].codec, "fp32");
     for (const auto& [limit, codec] :
          std::map<int64_t, std::string>{{4'100'000, "fp32"}, {2'100'000, "fp16"}, {1'100'000, "int8"}, {300'000, "topk"}}) {
       request.max_egress_bytes = limit;
       const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
-      ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << limit << ": " << std::get<PlanError>(*outcome).message;
-      const Plan& plan = std::get<Plan>(*outcome);
+      ASSERT_TRUE(std::holds_alternative<PlannedPipeline>(*outcome)) << limit << ": " << std::get<PlanError>(*outcome).message;
+      const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);
       EXPECT_EQ(plan.links[0].codec, codec) << limit;
       if (codec != "fp32") {
         EXPECT_THAT(plan.links[0].codec_reason, HasSubstr("maxEgressBytesPerStep"));
@@ -72,8 +72,8 @@ TEST(EgressCodecsTest, NoPlanIsRefusedThatTheStrongestCodecWouldAllow) {
     request.codec_policy = &strongest;
     const auto least = MakePlan("equal-ops", request);
     ASSERT_TRUE(least.ok()) << least.status();
-    if (!std::holds_alternative<Plan>(*least)) continue;
-    const Plan& plan = std::get<Plan>(*least);
+    if (!std::holds_alternative<PlannedPipeline>(*least)) continue;
+    const PlannedPipeline& plan = std::get<PlannedPipeline>(*least);
     int64_t limit = 0;
     for (const auto& [site, bytes] : testing::EgressOf(request, plan)) limit = std::max(limit, bytes);
     if (limit == 0) continue;
@@ -82,8 +82,8 @@ TEST(EgressCodecsTest, NoPlanIsRefusedThatTheStrongestCodecWouldAllow) {
     request.codec_policy = &Ladder();
     const auto outcome = MakePlan("equal-ops", request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << "seed " << seed << ": " << std::get<PlanError>(*outcome).message;
-    for (const auto& [site, bytes] : testing::EgressOf(request, std::get<Plan>(*outcome)))
+    ASSERT_TRUE(std::holds_alternative<PlannedPipeline>(*outcome)) << "seed " << seed << ": " << std::get<PlanError>(*outcome).message;
+    for (const auto& [site, bytes] : testing::EgressOf(request, std::get<PlannedPipeline>(*outcome)))
       EXPECT_LE(bytes, *request.max_egress_bytes) << site;
     ++compressed;
   }

@@ -18,7 +18,8 @@ constexpr int64_t kBudgetFactor = 50;
 // Nothing where it has no answer.
 std::vector<NamedStage> OpFencesStages(const Problem& problem, const PlanRequest& request) {
   const absl::StatusOr<PlanOutcome> outcome = MakeOpFence()->Plan(request, [&problem] { return problem.Stopped(); });
-  return outcome.ok() && std::holds_alternative<Plan>(*outcome) ? StagesOf(std::get<Plan>(*outcome)) : std::vector<NamedStage>();
+  return outcome.ok() && std::holds_alternative<PlannedPipeline>(*outcome) ? StagesOf(std::get<PlannedPipeline>(*outcome))
+                                                                           : std::vector<NamedStage>();
 }
 
 // A good first answer prunes most of the tree; it decides nothing else.

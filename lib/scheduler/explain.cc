@@ -109,11 +109,11 @@ class Alternatives {
  private:
   std::string LimitOf(const Assignment& assignment) {
     constexpr int kProbed = 3;
-    const Plan plan = evaluator_.ToPlan(assignment, "");
+    const PlannedPipeline plan = evaluator_.ToPlan(assignment, "");
     const Simulation simulation = Simulate(plan.pipeline.input, plan.pipeline.wires);
     const std::vector<Limit> limits = FindLimits(plan.pipeline.input, simulation, kProbed);
     std::vector<std::string> devices, tied;
-    for (const PlanStage& stage : plan.stages) devices.push_back(stage.device_names[0]);
+    for (const PlannedStage& stage : plan.stages) devices.push_back(stage.device_names[0]);
     for (const TiedExchange& exchange : plan.tied) tied.push_back(exchange.parameter);
     return limits.empty() ? "nothing" : NameOf(limits[0], simulation, devices, tied);
   }
@@ -132,7 +132,7 @@ class Alternatives {
 // What a link carries in one direction, so that it can be checked by hand.
 class LinkSentence {
  public:
-  LinkSentence(const Problem& problem, const Plan& plan, const PlanLink& link, double slowest_s)
+  LinkSentence(const Problem& problem, const PlannedPipeline& plan, const PlannedLink& link, double slowest_s)
       : problem_(problem), plan_(plan), link_(link), slowest_s_(slowest_s) {}
 
   std::string Text() {
@@ -208,13 +208,13 @@ class LinkSentence {
 
   static constexpr double kClearly = 1.001;
   const Problem& problem_;
-  const Plan& plan_;
-  const PlanLink& link_;
+  const PlannedPipeline& plan_;
+  const PlannedLink& link_;
   const double slowest_s_;
   double busiest_s_ = 0;
 };
 
-std::string TiedSentence(const Plan& plan, const TiedExchange& tied) {
+std::string TiedSentence(const PlannedPipeline& plan, const TiedExchange& tied) {
   double seconds = 0, latency_s = 0;
   int64_t bytes = 0;
   for (const TiedExchange::Message& message : tied.messages) {
@@ -232,12 +232,12 @@ std::string TiedSentence(const Plan& plan, const TiedExchange& tied) {
 
 }  // namespace
 
-std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
+std::vector<std::string> Explain(const Problem& problem, const PlannedPipeline& plan) {
   const PlanRequest& request = problem.request();
   std::vector<std::string> lines;
   double slowest_s = 0;
-  for (const PlanStage& stage : plan.stages) slowest_s = std::max(slowest_s, stage.forward_s + stage.backward_s + stage.codec_s);
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) slowest_s = std::max(slowest_s, stage.forward_s + stage.backward_s + stage.codec_s);
+  for (const PlannedStage& stage : plan.stages) {
     const double stage_s = stage.forward_s + stage.backward_s + stage.codec_s;
     const Device& device = request.devices[stage.devices[0]];
     lines.push_back(absl::StrFormat(
@@ -247,7 +247,7 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
         stage_s >= slowest_s * (1 - 1e-9) ? ", the slowest stage" : absl::StrFormat(" (%.0f%% of the slowest)", 100 * stage_s / slowest_s),
         DurationText(stage.update_s), stage.in_flight, SizeText(static_cast<double>(problem.UsableMemory(stage.devices[0])))));
   }
-  for (const PlanLink& link : plan.links) lines.push_back(LinkSentence(problem, plan, link, slowest_s).Text());
+  for (const PlannedLink& link : plan.links) lines.push_back(LinkSentence(problem, plan, link, slowest_s).Text());
   for (const TiedExchange& tied : plan.tied) lines.push_back(TiedSentence(plan, tied));
   std::set<absl::string_view> spares;
   for (const Device& device : request.devices) {
@@ -263,7 +263,8 @@ std::vector<std::string> Explain(const Problem& problem, const Plan& plan) {
   return lines;
 }
 
-std::vector<std::string> ExplainAlternatives(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, const Plan& plan) {
+std::vector<std::string> ExplainAlternatives(const Problem& problem, Evaluator& evaluator, const Assignment& assignment,
+                                             const PlannedPipeline& plan) {
   if (assignment.devices.size() > static_cast<size_t>(kMaxExplainedStages)) return {};
   const std::set<absl::string_view> left_out(plan.left_out.begin(), plan.left_out.end());
   std::vector<int> free;

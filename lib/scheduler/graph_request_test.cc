@@ -35,12 +35,12 @@ TEST(GraphRequestTest, EveryStrategyPlansARealModel) {
   for (absl::string_view strategy : {"op-fence", "equal-ops", "equal-compute"}) {
     const auto outcome = MakePlan(strategy, request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << std::get<PlanError>(*outcome).message;
-    const Plan& plan = std::get<Plan>(*outcome);
+    ASSERT_TRUE(std::holds_alternative<PlannedPipeline>(*outcome)) << std::get<PlanError>(*outcome).message;
+    const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);
     EXPECT_GE(plan.gap, 0);
     EXPECT_THAT(plan.stages[0].op_names, ::testing::IsSupersetOf({"tokens", "targets"}));
     size_t ops = 0;
-    for (const PlanStage& stage : plan.stages) ops += stage.ops.size();
+    for (const PlannedStage& stage : plan.stages) ops += stage.ops.size();
     EXPECT_EQ(ops, request.ops.size());
   }
 }
@@ -49,10 +49,10 @@ TEST(GraphRequestTest, OnlyTheResidualStreamAndTargetsCrossBetweenBlocks) {
   const PlanRequest request = SmallGpt();
   const auto outcome = MakePlan("op-fence", request);
   ASSERT_TRUE(outcome.ok());
-  const Plan& plan = std::get<Plan>(*outcome);
+  const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);
   ASSERT_GT(plan.stages.size(), 1u);
   const int64_t residual = 4 * 32 * 64 * 4;
-  for (const PlanLink& link : plan.links) {
+  for (const PlannedLink& link : plan.links) {
     EXPECT_LE(link.backward_bytes, residual) << "link " << link.src_stage << " -> " << link.dst_stage;
   }
 }
@@ -62,7 +62,7 @@ TEST(GraphRequestTest, ATiedHeadInAnotherStageIsExchanged) {
   request.stages = 2;
   const auto outcome = MakePlan("equal-ops", request);
   ASSERT_TRUE(outcome.ok());
-  const Plan& plan = std::get<Plan>(*outcome);
+  const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);
   ASSERT_EQ(plan.tied.size(), 1u);
   EXPECT_EQ(plan.tied[0].parameter, "transformer.wte.weight");
   EXPECT_EQ(plan.tied[0].bytes, 256 * 64 * 4);

@@ -178,10 +178,10 @@ TEST_P(OnRandomGraphs, CutsOverIdealsAreTheBestThereAre) {
 TEST_P(OnRandomGraphs, OpFenceIsNoSlowerThanAlongItsOwnOrder) {
   PlanRequest request = Branching(GetParam(), 14, 4);
   request.search_budget = 2'000;
-  const Plan free = std::get<Plan>(*MakePlan("op-fence", request));
+  const PlannedPipeline free = std::get<PlannedPipeline>(*MakePlan("op-fence", request));
   PlanRequest along = request;
   along.order = OrderOps(request);
-  const Plan own = std::get<Plan>(*MakePlan("op-fence", along));
+  const PlannedPipeline own = std::get<PlannedPipeline>(*MakePlan("op-fence", along));
   EXPECT_LE(free.predicted_step_s, own.predicted_step_s * (1 + 1e-9));
   for (const LowerBound& bound : free.lower_bounds) EXPECT_LE(bound.seconds, free.predicted_step_s * (1 + 1e-9)) << bound.name;
   const auto refit = RecostPlan(request, free, RecostMode::kCodecsAndDepths);
@@ -189,7 +189,7 @@ TEST_P(OnRandomGraphs, OpFenceIsNoSlowerThanAlongItsOwnOrder) {
   EXPECT_EQ(refit->predicted_step_s, free.predicted_step_s);
   const auto near = PlanFromWarmStart(request, StagesOf(free));
   ASSERT_TRUE(near.ok()) << near.status();
-  EXPECT_LE(std::get<Plan>(*near).predicted_step_s, free.predicted_step_s * (1 + 1e-9));
+  EXPECT_LE(std::get<PlannedPipeline>(*near).predicted_step_s, free.predicted_step_s * (1 + 1e-9));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, OnRandomGraphs, ::testing::Range(uint64_t{1}, uint64_t{25}));
@@ -201,7 +201,8 @@ TEST(ReorderTest, SomeGraphsAreWorthAnotherOrder) {
     request.search_budget = 2'000;
     PlanRequest along = request;
     along.order = OrderOps(request);
-    const Plan free = std::get<Plan>(*MakePlan("op-fence", request)), own = std::get<Plan>(*MakePlan("op-fence", along));
+    const PlannedPipeline free = std::get<PlannedPipeline>(*MakePlan("op-fence", request)),
+                          own = std::get<PlannedPipeline>(*MakePlan("op-fence", along));
     better += free.predicted_step_s < 0.98 * own.predicted_step_s;
   }
   EXPECT_GT(better, 0) << "these tests would say nothing";
@@ -210,7 +211,7 @@ TEST(ReorderTest, SomeGraphsAreWorthAnotherOrder) {
 TEST(ReorderTest, ASearchAlongOneOrderOfSeveralProvesNothing) {
   PlanRequest request = Branching(3, 8, 3);
   ASSERT_FALSE(IsOnlyOrder(request, OrderOps(request)));
-  const Plan plan = std::get<Plan>(*MakePlan("exact", request));
+  const PlannedPipeline plan = std::get<PlannedPipeline>(*MakePlan("exact", request));
   const auto search =
       std::find_if(plan.lower_bounds.begin(), plan.lower_bounds.end(), [](const LowerBound& bound) { return bound.name == "search"; });
   ASSERT_NE(search, plan.lower_bounds.end());
@@ -224,12 +225,12 @@ TEST(ReorderTest, ExactIsNeverWorseThanOpFenceWhereThereAreOtherOrders) {
     const PlanRequest request = Branching(seed, 10, 3);
     const absl::StatusOr<PlanOutcome> exact = MakePlan("exact", request), fence = MakePlan("op-fence", request);
     ASSERT_TRUE(exact.ok() && fence.ok()) << seed;
-    if (!std::holds_alternative<Plan>(*exact) || !std::holds_alternative<Plan>(*fence)) continue;
-    const Plan &proven = std::get<Plan>(*exact), &found = std::get<Plan>(*fence);
+    if (!std::holds_alternative<PlannedPipeline>(*exact) || !std::holds_alternative<PlannedPipeline>(*fence)) continue;
+    const PlannedPipeline &proven = std::get<PlannedPipeline>(*exact), &found = std::get<PlannedPipeline>(*fence);
     EXPECT_LE(CostOf(proven), CostOf(found) * (1 + 1e-9)) << seed;
     PlanRequest along = request;
     along.order = OrderOps(request);
-    others += CostOf(std::get<Plan>(*MakePlan("exact", along))) > CostOf(proven) * (1 + 1e-9);
+    others += CostOf(std::get<PlannedPipeline>(*MakePlan("exact", along))) > CostOf(proven) * (1 + 1e-9);
   }
   EXPECT_GT(others, 0) << "this test would say nothing";
 }

@@ -114,8 +114,8 @@ double StepSeconds(const char* strategy, const PlanRequest& request, std::string
     note = refusal->message;
     return -1;
   }
-  note = std::to_string(std::get<Plan>(*outcome).stages.size());
-  return std::get<Plan>(*outcome).predicted_step_s;
+  note = std::to_string(std::get<PlannedPipeline>(*outcome).stages.size());
+  return std::get<PlannedPipeline>(*outcome).predicted_step_s;
 }
 
 // A rival cannot leave devices out by itself: with all 64, and with the best of some numbers of stages.

@@ -25,19 +25,19 @@ PlanRequest Sites(int ops, int devices) {
   return request;
 }
 
-Plan OpFencePlan(const PlanRequest& request) {
+PlannedPipeline OpFencePlan(const PlanRequest& request) {
   const auto outcome = MakePlan("op-fence", request);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   if (!outcome.ok() || std::holds_alternative<PlanError>(*outcome)) {
     ADD_FAILURE() << (outcome.ok() ? std::get<PlanError>(*outcome).message : "");
     return {};
   }
-  return std::get<Plan>(*outcome);
+  return std::get<PlannedPipeline>(*outcome);
 }
 
-void ExpectSoundPlan(const PlanRequest& request, const Plan& plan) {
+void ExpectSoundPlan(const PlanRequest& request, const PlannedPipeline& plan) {
   std::vector<int> stage_of(request.ops.size(), -1), used;
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) {
     used.push_back(stage.devices[0]);
     EXPECT_LE(stage.memory_bytes, request.devices[stage.devices[0]].memory_bytes);
     for (int op : stage.ops) {
@@ -55,7 +55,7 @@ void ExpectSoundPlan(const PlanRequest& request, const Plan& plan) {
 TEST(LargePlanTest, ManyDevicesArePlannedSoundlyAndAlikeEachTime) {
   PlanRequest request = Sites(600, 400);
   request.search_budget = 2'000;
-  const Plan plan = OpFencePlan(request);
+  const PlannedPipeline plan = OpFencePlan(request);
   ExpectSoundPlan(request, plan);
   EXPECT_EQ(plan, OpFencePlan(request));
   EXPECT_GT(plan.stages.size(), 1u);
@@ -73,7 +73,7 @@ TEST(LargePlanTest, MemoryThatForcesManyStagesGetsThem) {
   for (OpNode& op : request.ops) op.parameter_bytes = 1'000'000;
   for (Device& device : request.devices) device.memory_bytes = 20'000'000;
   request.search_budget = 500;
-  const Plan plan = OpFencePlan(request);
+  const PlannedPipeline plan = OpFencePlan(request);
   ExpectSoundPlan(request, plan);
   EXPECT_GE(plan.stages.size(), 200u) << "each device holds no more than five ops";
 }
@@ -95,18 +95,18 @@ TEST(LargePlanTest, StagesPinsAndAllDevicesAsTheJobWants) {
   EXPECT_EQ(OpFencePlan(request).stages.size(), 120u);
   request.stages = 0;
   request.use_all_devices = true;
-  const Plan all = OpFencePlan(request);
+  const PlannedPipeline all = OpFencePlan(request);
   ExpectSoundPlan(request, all);
   EXPECT_EQ(all.stages.size(), 200u);
   request.use_all_devices = false;
   request.first_device = "site7-3";
   request.pins = {{"op300", "site9-0"}, {"loss", "site2-2"}};
-  const Plan pinned = OpFencePlan(request);
+  const PlannedPipeline pinned = OpFencePlan(request);
   ExpectSoundPlan(request, pinned);
   EXPECT_EQ(pinned.stages.front().device_names[0], "site7-3");
   EXPECT_EQ(pinned.stages.back().device_names[0], "site2-2");
   const auto holder =
-      std::find_if(pinned.stages.begin(), pinned.stages.end(), [](const PlanStage& s) { return s.device_names[0] == "site9-0"; });
+      std::find_if(pinned.stages.begin(), pinned.stages.end(), [](const PlannedStage& s) { return s.device_names[0] == "site9-0"; });
   ASSERT_NE(holder, pinned.stages.end());
   EXPECT_THAT(holder->op_names, ::testing::Contains("op300"));
 }
@@ -122,12 +122,12 @@ TEST(LargePlanTest, DevicesThatOnlyPairsJoinAreFound) {
     }
   }
   request.search_budget = 1'000;
-  const Plan short_one = OpFencePlan(request);
+  const PlannedPipeline short_one = OpFencePlan(request);
   ExpectSoundPlan(request, short_one);
   EXPECT_LE(short_one.stages.size(), 2u) << "the labels go from the first stage to the last, so these must be neighbours";
   ASSERT_EQ(request.values.back().name, "labels");
   request.values.pop_back();
-  const Plan plan = OpFencePlan(request);
+  const PlannedPipeline plan = OpFencePlan(request);
   ExpectSoundPlan(request, plan);
   EXPECT_GT(plan.stages.size(), 10u);
 }
@@ -136,15 +136,15 @@ TEST(EgressTest, NoSiteSendsMoreThanTheJobAllows) {
   PlanRequest request = testing::Chain({.ops = 24, .op_s = 0.05, .cut_bytes = 400'000}, 8);
   for (int d = 0; d < 6; ++d) testing::AddDevice(request, d % 2 == 0 ? "paris" : "tokyo", 1);
   testing::JoinSites(request, 125e6, 1e-3, 25e6, 0.01);
-  const Plan free_plan = OpFencePlan(request);
+  const PlannedPipeline free_plan = OpFencePlan(request);
   int64_t most = 0;
   for (const auto& [site, bytes] : testing::EgressOf(request, free_plan)) most = std::max(most, bytes);
   ASSERT_GT(most, 3'000'000) << "the best plan crosses between the sites";
   request.max_egress_bytes = 3'300'000;  // of one crossing: eight messages of 400 kB
-  const Plan once = OpFencePlan(request);
+  const PlannedPipeline once = OpFencePlan(request);
   for (const auto& [site, bytes] : testing::EgressOf(request, once)) EXPECT_LE(bytes, 3'300'000) << site;
   request.max_egress_bytes = 0;
-  const Plan inside = OpFencePlan(request);
+  const PlannedPipeline inside = OpFencePlan(request);
   EXPECT_TRUE(testing::EgressOf(request, inside).empty());
   EXPECT_GT(inside.stages.size(), 1u);
   EXPECT_GE(inside.predicted_step_s, free_plan.predicted_step_s);
@@ -153,7 +153,7 @@ TEST(EgressTest, NoSiteSendsMoreThanTheJobAllows) {
 TEST(EgressTest, ManyDevicesKeepToOneSiteWhereNothingMayLeave) {
   PlanRequest request = Sites(300, 200);
   request.max_egress_bytes = 0;
-  const Plan plan = OpFencePlan(request);
+  const PlannedPipeline plan = OpFencePlan(request);
   ExpectSoundPlan(request, plan);
   EXPECT_TRUE(testing::EgressOf(request, plan).empty());
   EXPECT_GT(plan.stages.size(), 1u);
@@ -212,9 +212,9 @@ TEST(RefinementTest, TheFullSearchFindsMuchBetterPlansThanTheQuickOne) {
     PlanRequest request = testing::Transformer({.layers = 50}, 32);
     testing::AddCities(request, number, 48, 16, int64_t{16} << 30);
     request.search_budget = kQuickSearchBudget;
-    const double quick_s = std::get<Plan>(*MakePlan("op-fence", request)).predicted_step_s;
+    const double quick_s = std::get<PlannedPipeline>(*MakePlan("op-fence", request)).predicted_step_s;
     request.search_budget = kFullSearchBudget;
-    const double full_s = std::get<Plan>(*MakePlan("op-fence", request)).predicted_step_s;
+    const double full_s = std::get<PlannedPipeline>(*MakePlan("op-fence", request)).predicted_step_s;
     EXPECT_LE(full_s, quick_s) << number;
     ratio *= full_s / quick_s;
   }

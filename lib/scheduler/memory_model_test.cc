@@ -26,7 +26,7 @@ bool Touches(const std::vector<int>& ops, const std::vector<int>& of_stage) {
   return std::any_of(ops.begin(), ops.end(), [&](int op) { return std::binary_search(of_stage.begin(), of_stage.end(), op); });
 }
 
-StageBytes BytesOf(const PlanRequest& request, const PlanStage& stage) {
+StageBytes BytesOf(const PlanRequest& request, const PlannedStage& stage) {
   StageBytes bytes;
   for (const int op : stage.ops) {
     const OpNode& node = request.ops[op];
@@ -81,7 +81,7 @@ struct LivePeak {
   int64_t open = 0;  // most micro-batches under way at once
 };
 
-std::vector<LivePeak> LivePeaks(const PlanRequest& request, const Plan& plan, const PipelineInput& input) {
+std::vector<LivePeak> LivePeaks(const PlanRequest& request, const PlannedPipeline& plan, const PipelineInput& input) {
   PipelineSimulator simulator;
   std::vector<TimelineSpan> spans;
   simulator.Run(input, &spans);
@@ -97,7 +97,7 @@ std::vector<LivePeak> LivePeaks(const PlanRequest& request, const Plan& plan, co
   }
   std::vector<Ledger> ledgers(plan.stages.size()), open(plan.stages.size());
   std::vector<int64_t> always;
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) {
     const StageBytes bytes = BytesOf(request, stage);
     always.push_back(bytes.always);
     for (int m = 0; m < input.micro_batches; ++m) {
@@ -200,11 +200,11 @@ TEST_P(MemoryModel, CoversWhatIsAliveAndLittleMore) {
     request.codec_policy = &codecs;
     const absl::StatusOr<PlanOutcome> outcome = MakePlan(kStrategies[seed % 8], request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    const Plan* plan = std::get_if<Plan>(&*outcome);
+    const PlannedPipeline* plan = std::get_if<PlannedPipeline>(&*outcome);
     if (plan == nullptr) continue;
     ++plans;
     const auto planned = LivePeaks(request, *plan, plan->pipeline.input);
-    for (const PlanStage& stage : plan->stages) {
+    for (const PlannedStage& stage : plan->stages) {
       ++stages;
       EXPECT_GE(stage.memory_bytes, planned[stage.index].bytes) << "stage " << stage.index << " of " << plan->stages.size();
       ASSERT_LE(planned[stage.index].open, stage.in_flight);
@@ -214,7 +214,7 @@ TEST_P(MemoryModel, CoversWhatIsAliveAndLittleMore) {
     }
     for (int disturbance = 0; disturbance < 3; ++disturbance) {
       const auto live = LivePeaks(request, *plan, Disturbed(plan->pipeline.input, random));
-      for (const PlanStage& stage : plan->stages) {
+      for (const PlannedStage& stage : plan->stages) {
         EXPECT_GE(stage.memory_bytes, live[stage.index].bytes) << "stage " << stage.index << " of " << plan->stages.size() << ", disturbed";
       }
     }
@@ -239,14 +239,14 @@ TEST(MemoryOfASplitBackward, IsWithinTheDevice) {
     request.tied.clear();
     const absl::StatusOr<PlanOutcome> outcome = MakePlan("equal-ops", request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    const Plan* plan = std::get_if<Plan>(&*outcome);
+    const PlannedPipeline* plan = std::get_if<PlannedPipeline>(&*outcome);
     if (plan == nullptr) continue;
     ++plans;
     PipelineInput input = plan->pipeline.input;
     input.split_backward = true;
     for (StageTiming& stage : input.stages) stage.weights_s = stage.backward_s / 2;
     const auto live = LivePeaks(request, *plan, input);
-    for (const PlanStage& stage : plan->stages) {
+    for (const PlannedStage& stage : plan->stages) {
       EXPECT_LE(live[stage.index].bytes, request.devices[stage.devices[0]].memory_bytes) << "stage " << stage.index;
     }
   }

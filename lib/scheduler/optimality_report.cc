@@ -43,15 +43,15 @@ PlanOutcome Planned(const char* strategy, const PlanRequest& request, double& cp
 }
 
 // What both minimise: seconds of a step, stretched by what compression costs.
-double CostOf(const Plan& plan) {
+double CostOf(const PlannedPipeline& plan) {
   double loss = 0;
-  for (const PlanLink& link : plan.links) loss += link.loss_cost;
+  for (const PlannedLink& link : plan.links) loss += link.loss_cost;
   return plan.predicted_step_s * (1 + kTimePerNat * loss);
 }
 
-std::string Brief(const Plan& plan) {
+std::string Brief(const PlannedPipeline& plan) {
   std::string text;
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) {
     text += (text.empty() ? "" : " ") + std::to_string(stage.devices[0]) + ":" + std::to_string(stage.ops.size());
   }
   return text;
@@ -78,7 +78,7 @@ void Compare(uint64_t seed, const testing::SmallInstance& instance, int64_t budg
     ++tally.refused;
     return;
   }
-  const Plan &best = std::get<Plan>(exact), &found = std::get<Plan>(fence);
+  const PlannedPipeline &best = std::get<PlannedPipeline>(exact), &found = std::get<PlannedPipeline>(fence);
   tally.gaps.push_back(CostOf(found) / CostOf(best) - 1);
   if (tally.gaps.back() <= kWorthALine) return;
   std::printf("seed %5lu %-8s %2zu ops %zu devices m=%d%s%s: op-fence %.6f s (%s), exact %.6f s (%s): %+.2f %%\n", seed,

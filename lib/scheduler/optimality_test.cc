@@ -71,8 +71,8 @@ TEST(OptimalityTest, ExactIsTheBestOfAllAssignmentsOfTinyJobs) {
       ++refused;
       continue;
     }
-    ASSERT_TRUE(std::holds_alternative<Plan>(*outcome)) << std::get<PlanError>(*outcome).message;
-    EXPECT_NEAR(CostOf(std::get<Plan>(*outcome)), least_s, 2e-9 * least_s);
+    ASSERT_TRUE(std::holds_alternative<PlannedPipeline>(*outcome)) << std::get<PlanError>(*outcome).message;
+    EXPECT_NEAR(CostOf(std::get<PlannedPipeline>(*outcome)), least_s, 2e-9 * least_s);
     ++compared;
   }
   EXPECT_GE(compared, 200);
@@ -88,11 +88,11 @@ TEST(OptimalityTest, OpFenceIsWithinOnePercentOfExactOnSmallJobs) {
     const absl::StatusOr<PlanOutcome> exact = MakePlan("exact", instance.request), fence = MakePlan("op-fence", instance.request);
     ASSERT_TRUE(exact.ok() && fence.ok());
     if (std::holds_alternative<PlanError>(*exact) && std::get<PlanError>(*exact).reason == "InstanceTooLarge") continue;
-    ASSERT_EQ(std::holds_alternative<Plan>(*exact), std::holds_alternative<Plan>(*fence));
-    if (!std::holds_alternative<Plan>(*exact)) {
+    ASSERT_EQ(std::holds_alternative<PlannedPipeline>(*exact), std::holds_alternative<PlannedPipeline>(*fence));
+    if (!std::holds_alternative<PlannedPipeline>(*exact)) {
       continue;
     }
-    const double least_s = CostOf(std::get<Plan>(*exact)), found_s = CostOf(std::get<Plan>(*fence));
+    const double least_s = CostOf(std::get<PlannedPipeline>(*exact)), found_s = CostOf(std::get<PlannedPipeline>(*fence));
     EXPECT_LE(found_s, 1.01 * least_s);
     EXPECT_GE(found_s, least_s * (1 - 2e-9));
     ++compared;
@@ -108,7 +108,7 @@ TEST(OptimalityTest, OpFenceFindsTheBestPlanOfJobsThatItCannotRuleOut) {
   for (const auto& [seed, least_s] : jobs) {
     const absl::StatusOr<PlanOutcome> fence = MakePlan("op-fence", DrawSmallInstance(seed, {}).request);
     ASSERT_TRUE(fence.ok()) << fence.status();
-    EXPECT_LE(CostOf(std::get<Plan>(*fence)), 1.001 * least_s) << "seed " << seed;
+    EXPECT_LE(CostOf(std::get<PlannedPipeline>(*fence)), 1.001 * least_s) << "seed " << seed;
   }
 }
 
@@ -127,7 +127,8 @@ TEST(OptimalityTest, RejectsJobsBeyondMemoryWithMinimalBudget) {
 
 TEST(OptimalityTest, TheSameJobGivesTheSameExactPlan) {
   const SmallInstance instance = DrawSmallInstance(7, {});
-  EXPECT_EQ(std::get<Plan>(*MakePlan("exact", instance.request)), std::get<Plan>(*MakePlan("exact", instance.request)));
+  EXPECT_EQ(std::get<PlannedPipeline>(*MakePlan("exact", instance.request)),
+            std::get<PlannedPipeline>(*MakePlan("exact", instance.request)));
 }
 
 // Devices that nothing tells apart are tried in one order only.
@@ -136,8 +137,8 @@ TEST(OptimalityTest, TwinsAreNoReasonToGiveUp) {
   for (int d = 0; d < 12; ++d) testing::AddDevice(request, "lab", d < 8 ? 1 : 2);
   testing::LinkSites(request, 1e7, 1e-3, 1e7, 1e-3);
   const PlanOutcome outcome = *MakePlan("exact", request);
-  ASSERT_TRUE(std::holds_alternative<Plan>(outcome)) << std::get<PlanError>(outcome).message;
-  EXPECT_LE(std::get<Plan>(outcome).evaluations, 10'000);
+  ASSERT_TRUE(std::holds_alternative<PlannedPipeline>(outcome)) << std::get<PlanError>(outcome).message;
+  EXPECT_LE(std::get<PlannedPipeline>(outcome).evaluations, 10'000);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/problem.h"
 
 namespace fusionllm::scheduler {

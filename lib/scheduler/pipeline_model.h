@@ -84,7 +84,7 @@ struct EndMessage {
 struct TiedMessage {
   int from = 0;
   int to = 0;
-  int exchange = 0;           // which of Plan::tied: for reports
+  int exchange = 0;           // which of PlannedPipeline::tied: for reports
   bool before_report = true;  // `to` reports on the parameter, and waits for the message first
   Channel channel;            // its first wire is that of the messages between the two
   // Where others send over the same wires meanwhile, a long message lets theirs pass between its pieces; those between the same two workers

@@ -36,7 +36,7 @@ int Main(int argc, char** argv) {
       const std::clock_t begin = std::clock();
       const auto outcome = MakePlan("op-fence", request);
       const double cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-      const Plan& plan = std::get<Plan>(*outcome);
+      const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);
       std::printf(" %.3f | %.2f |", plan.predicted_step_s, cpu_s);
       std::fflush(stdout);
       logs[i] += std::log(plan.predicted_step_s) / static_cast<double>(count);

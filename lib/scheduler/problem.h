@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/scheduler/directed_links.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 
 namespace fusionllm::scheduler {
 

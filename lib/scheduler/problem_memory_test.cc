@@ -24,10 +24,10 @@ TEST(ProblemMemory, BoundsWithRecomputationAreBoundsOfEveryPlansStages) {
     if (problem == nullptr) continue;
     const absl::StatusOr<PlanOutcome> outcome = MakePlan("random", request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    const Plan* plan = std::get_if<Plan>(&*outcome);
+    const PlannedPipeline* plan = std::get_if<PlannedPipeline>(&*outcome);
     if (plan == nullptr) continue;
     int64_t together = 0;
-    for (const PlanStage& stage : plan->stages) {
+    for (const PlannedStage& stage : plan->stages) {
       int begin = problem->positions(), end = 0;
       for (const int op : stage.ops) {
         begin = std::min(begin, problem->position_of(op));

@@ -16,9 +16,9 @@
 namespace fusionllm::scheduler {
 namespace {
 
-absl::StatusOr<std::vector<int>> DevicesOf(const PlanRequest& request, const Plan& plan) {
+absl::StatusOr<std::vector<int>> DevicesOf(const PlanRequest& request, const PlannedPipeline& plan) {
   std::vector<int> devices;
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) {
     const std::string& name = stage.device_names.front();
     const auto found = std::find_if(request.devices.begin(), request.devices.end(), [&](const Device& d) { return d.name == name; });
     const bool excluded = std::find(request.exclude.begin(), request.exclude.end(), name) != request.exclude.end();
@@ -31,9 +31,9 @@ absl::StatusOr<std::vector<int>> DevicesOf(const PlanRequest& request, const Pla
 }
 
 // Where each stage begins in the problem's order of ops.
-absl::StatusOr<std::vector<int>> BeginsOf(const Problem& problem, const Plan& plan) {
+absl::StatusOr<std::vector<int>> BeginsOf(const Problem& problem, const PlannedPipeline& plan) {
   std::unordered_map<std::string, int> stage_of;
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) {
     for (const std::string& op : stage.op_names) stage_of[op] = stage.index;
   }
   std::vector<int> begins;
@@ -66,7 +66,7 @@ absl::Status WhyNot(const Problem& problem, const Assignment& assignment, const 
 
 }  // namespace
 
-absl::StatusOr<Plan> RecostPlan(const PlanRequest& request, const Plan& plan, RecostMode keep) {
+absl::StatusOr<PlannedPipeline> RecostPlan(const PlanRequest& request, const PlannedPipeline& plan, RecostMode keep) {
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<int> devices, DevicesOf(request, plan));
   PlanRequest bare = request;
   if (auto order = OrderOfStages(request, StagesOf(plan)); order.has_value()) bare.order = *std::move(order);
@@ -85,7 +85,7 @@ absl::StatusOr<Plan> RecostPlan(const PlanRequest& request, const Plan& plan, Re
   if (keep == RecostMode::kCodecsAndDepths) evaluator.Keep(&plan);
   const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kFull);
   if (!evaluation.feasible()) return WhyNot(problem, assignment, evaluation);
-  Plan refit = evaluator.ToPlan(assignment, plan.strategy);
+  PlannedPipeline refit = evaluator.ToPlan(assignment, plan.strategy);
   refit.left_out = plan.left_out;
   return refit;
 }

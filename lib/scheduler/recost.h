@@ -5,7 +5,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 
 namespace fusionllm::scheduler {
 
@@ -18,6 +18,6 @@ enum class RecostMode {
 // exclusions. The result has neither bounds nor `explain`.
 // Errors: FailedPrecondition, saying why the stages cannot run so: an op or device that is not there or excluded, a missing link, memory;
 // InvalidArgument as Validate.
-absl::StatusOr<Plan> RecostPlan(const PlanRequest& request, const Plan& plan, RecostMode keep);
+absl::StatusOr<PlannedPipeline> RecostPlan(const PlanRequest& request, const PlannedPipeline& plan, RecostMode keep);
 
 }  // namespace fusionllm::scheduler

@@ -19,11 +19,11 @@ PlanRequest SitesOfTwo(int64_t cut_bytes = 400'000) {
   return request;
 }
 
-Plan PlanOf(const PlanRequest& request, absl::string_view strategy = "op-fence") {
+PlannedPipeline PlanOf(const PlanRequest& request, absl::string_view strategy = "op-fence") {
   const auto outcome = MakePlan(strategy, request);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
-  if (!outcome.ok() || !std::holds_alternative<Plan>(*outcome)) return {};
-  return std::get<Plan>(*outcome);
+  if (!outcome.ok() || !std::holds_alternative<PlannedPipeline>(*outcome)) return {};
+  return std::get<PlannedPipeline>(*outcome);
 }
 
 TEST(RecostTest, TheSameSnapshotGivesTheSameBitsOfTheStep) {
@@ -37,8 +37,8 @@ TEST(RecostTest, TheSameSnapshotGivesTheSameBitsOfTheStep) {
     for (const char* strategy : {"op-fence", "equal-ops"}) {
       const auto outcome = MakePlan(strategy, request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
-      if (!std::holds_alternative<Plan>(*outcome)) continue;
-      const Plan& plan = std::get<Plan>(*outcome);
+      if (!std::holds_alternative<PlannedPipeline>(*outcome)) continue;
+      const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);
       EXPECT_EQ(PipelineSimulator().Run(plan.pipeline.input).step_s, plan.predicted_step_s);
       const auto again = RecostPlan(request, plan, RecostMode::kCodecsAndDepths);
       ASSERT_TRUE(again.ok()) << again.status();
@@ -55,7 +55,7 @@ TEST(RecostTest, TheSameSnapshotGivesTheSameBitsOfTheStep) {
 
 TEST(RecostTest, SlowerLinksAndDevicesMakeTheSamePlanSlower) {
   const PlanRequest request = SitesOfTwo();
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   ASSERT_EQ(plan.stages.size(), 4);
   PlanRequest slow_link = request;
   for (SharedResource& resource : slow_link.resources) resource.bytes_per_s /= 10;
@@ -76,19 +76,19 @@ TEST(RecostTest, AKeptCodecStaysWhereAnotherWouldBeChosen) {
   const CodecLevelPolicy ladder({{.name = "fp32"}, {.name = "topk", .forward_ratio = 100, .backward_ratio = 100, .loss_cost = 1e-6}});
   PlanRequest request = SitesOfTwo(4'000'000);
   request.codec_policy = &ladder;
-  const Plan plan = PlanOf(request);
-  ASSERT_THAT(plan.links, ::testing::Contains(::testing::Field(&PlanLink::codec, "topk")));
+  const PlannedPipeline plan = PlanOf(request);
+  ASSERT_THAT(plan.links, ::testing::Contains(::testing::Field(&PlannedLink::codec, "topk")));
   request.codec_policy = nullptr;  // exact
   const auto kept = RecostPlan(request, plan, RecostMode::kCodecsAndDepths), restaged = RecostPlan(request, plan, RecostMode::kStagesOnly);
   ASSERT_TRUE(kept.ok() && restaged.ok());
   EXPECT_EQ(kept->predicted_step_s, plan.predicted_step_s);
-  EXPECT_THAT(restaged->links, ::testing::Each(::testing::Field(&PlanLink::codec, "fp32")));
+  EXPECT_THAT(restaged->links, ::testing::Each(::testing::Field(&PlannedLink::codec, "fp32")));
   EXPECT_GT(restaged->predicted_step_s, plan.predicted_step_s);
 }
 
 TEST(RecostTest, ReportsWhyStagesCannotRun) {
   const PlanRequest request = SitesOfTwo();
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   const std::string device = plan.stages[1].device_names[0];
   PlanRequest without = request;
   without.exclude = {device};

@@ -20,7 +20,7 @@ StageTiming ChunkOf(const StageTiming& stage, int chunks) {
 
 }  // namespace
 
-absl::StatusOr<PipelineInput> SplitBackward(const PlanPipeline& pipeline) {
+absl::StatusOr<PipelineInput> SplitBackward(const StepModel& pipeline) {
   PipelineInput split = pipeline.input;
   if (std::all_of(split.stages.begin(), split.stages.end(), [](const StageTiming& stage) { return stage.weights_s == 0; })) {
     return absl::FailedPreconditionError("no op computes gradients of weights apart from those of its inputs");
@@ -40,7 +40,7 @@ absl::Status CheckVirtualStages(int chunks) {
   return absl::InvalidArgumentError(absl::StrFormat("%d virtual stages: must lie between 2 and %d", chunks, kMaxVirtualStages));
 }
 
-absl::StatusOr<PipelineInput> Interleave(const PlanPipeline& pipeline, int chunks) {
+absl::StatusOr<PipelineInput> Interleave(const StepModel& pipeline, int chunks) {
   const PipelineInput& plain = pipeline.input;
   const int workers = plain.workers();
   FUSIONLLM_RETURN_IF_ERROR(CheckVirtualStages(chunks));

@@ -62,7 +62,7 @@ void PlanFromScratch(benchmark::State& state, const char* strategy, PlanRequest 
   double step_s = 0, gap = 0, stages = 0;
   for (auto _ : state) {
     const auto outcome = MakePlan(strategy, request);
-    const Plan* const plan = outcome.ok() ? std::get_if<Plan>(&*outcome) : nullptr;
+    const PlannedPipeline* const plan = outcome.ok() ? std::get_if<PlannedPipeline>(&*outcome) : nullptr;
     if (plan == nullptr) return state.SkipWithError("no plan");
     step_s = plan->predicted_step_s;
     gap = plan->gap;
@@ -104,7 +104,7 @@ BENCHMARK_CAPTURE(PlanFromScratch, tight_cities, "op-fence", TightCities, 0)
 void PlanNearAKnownOne(benchmark::State& state) {
   PlanRequest request = Cities(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
   const auto before = MakePlan("op-fence", request);
-  const Plan* const plan = before.ok() ? std::get_if<Plan>(&*before) : nullptr;
+  const PlannedPipeline* const plan = before.ok() ? std::get_if<PlannedPipeline>(&*before) : nullptr;
   if (plan == nullptr) return state.SkipWithError("no plan");
   const std::vector<NamedStage> stages = StagesOf(*plan);
   request.exclude = {stages[stages.size() / 2].device};
@@ -112,12 +112,13 @@ void PlanNearAKnownOne(benchmark::State& state) {
   for (auto _ : state) {
     const auto near = PlanFromWarmStart(request, stages);
     if (!near.ok() || std::holds_alternative<PlanError>(*near)) return state.SkipWithError("no plan near it");
-    step_s = std::get<Plan>(*near).predicted_step_s;
+    step_s = std::get<PlannedPipeline>(*near).predicted_step_s;
   }
   const auto fresh = MakePlan("op-fence", request);
   state.counters["step_s"] = step_s;
   state.counters["before_s"] = plan->predicted_step_s;
-  if (fresh.ok() && std::holds_alternative<Plan>(*fresh)) state.counters["from_scratch_s"] = std::get<Plan>(*fresh).predicted_step_s;
+  if (fresh.ok() && std::holds_alternative<PlannedPipeline>(*fresh))
+    state.counters["from_scratch_s"] = std::get<PlannedPipeline>(*fresh).predicted_step_s;
 }
 BENCHMARK(PlanNearAKnownOne)
     ->Args({400, 48})

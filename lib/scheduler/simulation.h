@@ -57,7 +57,7 @@ struct Simulation {
   std::vector<SharedWireUsage> shared;
 };
 
-// `wires` as in PlanPipeline. Spans also go to `spans`, if given.
+// `wires` as in StepModel. Spans also go to `spans`, if given.
 Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& wires, const PassNoise* noise = nullptr,
                     SpanSink* spans = nullptr);
 

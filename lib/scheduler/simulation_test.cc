@@ -255,7 +255,7 @@ TEST(SimulationTest, AStragglerLagsInItsShareOfTheSteps) {
   EXPECT_NEAR((often.mean_s - step_s) / (slow_s - step_s), 0.25, 0.07);
 }
 
-Plan ChainPlan(double bandwidth, int micro_batches = 16) {
+PlannedPipeline ChainPlan(double bandwidth, int micro_batches = 16) {
   PlanRequest request = testing::Chain({.ops = 24, .op_s = 0.01, .cut_bytes = 100'000}, micro_batches);
   for (OpNode& op : request.ops) {
     for (const double backward_s : op.backward_s) op.weights_s.push_back(backward_s / 2);
@@ -263,11 +263,11 @@ Plan ChainPlan(double bandwidth, int micro_batches = 16) {
   for (int d = 0; d < 4; ++d) testing::AddDevice(request, "a", 1);
   testing::LinkSites(request, bandwidth, 1e-5, bandwidth, 1e-5);
   request.stages = 4;
-  return std::get<Plan>(*MakePlan("equal-compute", request));
+  return std::get<PlannedPipeline>(*MakePlan("equal-compute", request));
 }
 
 TEST(ScheduleVariantsTest, ShortenTheBubbleOnFastLinks) {
-  const Plan plan = ChainPlan(1e10);
+  const PlannedPipeline plan = ChainPlan(1e10);
   const auto interleaved = Interleave(plan.pipeline, 3), split = SplitBackward(plan.pipeline);
   ASSERT_TRUE(interleaved.ok()) << interleaved.status();
   ASSERT_TRUE(split.ok()) << split.status();
@@ -281,7 +281,7 @@ TEST(ScheduleVariantsTest, ShortenTheBubbleOnFastLinks) {
 }
 
 TEST(ScheduleVariantsTest, InterleavingPaysForItsCrossingsOnSlowLinks) {
-  const Plan plan = ChainPlan(3e6);
+  const PlannedPipeline plan = ChainPlan(3e6);
   const auto interleaved = Interleave(plan.pipeline, 3);
   ASSERT_TRUE(interleaved.ok());
   EXPECT_GT(PipelineSimulator().Run(*interleaved).step_s, plan.predicted_step_s);
@@ -295,20 +295,20 @@ TEST(ScheduleVariantsTest, WrapAroundMessageIsAsLargeAsTheSlowest) {
   testing::LinkSites(request, 1e10, 1e-3, 2.5e6, 0.02);
   request.stages = 4;
   request.codec_policy = &ladder;
-  const Plan plan = std::get<Plan>(*MakePlan("equal-compute", request));
+  const PlannedPipeline plan = std::get<PlannedPipeline>(*MakePlan("equal-compute", request));
   ASSERT_TRUE(plan.pipeline.wrap_around.forward.used);
   EXPECT_EQ(plan.pipeline.wrap_around.forward.bytes, 40'000);
   EXPECT_EQ(plan.pipeline.wrap_around.backward.bytes, 40'000);
 }
 
 TEST(ScheduleVariantsTest, SayWhatCannotBe) {
-  Plan plan = ChainPlan(1e10);
+  PlannedPipeline plan = ChainPlan(1e10);
   EXPECT_EQ(Interleave(plan.pipeline, 1).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Interleave(plan.pipeline, 65).status().code(), absl::StatusCode::kInvalidArgument);
-  PlanPipeline open = plan.pipeline;
+  StepModel open = plan.pipeline;
   open.wrap_around = {};
   EXPECT_THAT(Interleave(open, 2).status().message(), HasSubstr("not joined"));
-  PlanPipeline tight = plan.pipeline;
+  StepModel tight = plan.pipeline;
   tight.input.stages[0].most_kept = 2;
   EXPECT_THAT(Interleave(tight, 2).status().message(), HasSubstr("stage 0 must keep 11"));
   for (StageTiming& stage : plan.pipeline.input.stages) stage.weights_s = 0;

@@ -52,7 +52,7 @@ TEST(SimulatorAnnealingTest, FindsTheBestPlanFromABadOne) {
   // Nearly all ops on the slowest device: cuts, order and the number of stages are all wrong.
   Annealed annealed(request, {.begins = {0, 1, 23}, .devices = {0, 1, 2}});
   ASSERT_TRUE(annealed.start().evaluation.feasible());
-  const double least_s = CostOf(std::get<Plan>(*MakePlan("exact", request)));
+  const double least_s = CostOf(std::get<PlannedPipeline>(*MakePlan("exact", request)));
   ASSERT_GT(annealed.start().evaluation.cost_s(), 1.2 * least_s);
   EXPECT_LE(annealed.Run(6'000, 1).evaluation.cost_s(), least_s * (1 + 1e-6));
 }
@@ -76,8 +76,8 @@ TEST(SimulatorAnnealingTest, AnswersWithWhatTheJobAllows) {
     ASSERT_TRUE(created.ok());
     if (std::holds_alternative<PlanError>(*created)) continue;
     const PlanOutcome outcome = *MakePlan("equal-compute", request);
-    if (!std::holds_alternative<Plan>(outcome)) continue;
-    const Assignment start = testing::AssignmentOf(std::get<Plan>(outcome));
+    if (!std::holds_alternative<PlannedPipeline>(outcome)) continue;
+    const Assignment start = testing::AssignmentOf(std::get<PlannedPipeline>(outcome));
     Annealed annealed(request, start);
     if (!annealed.start().evaluation.feasible()) continue;
     ++annealed_jobs;

@@ -188,7 +188,7 @@ struct PlanRequest {
   double memory_headroom = 0.05;     // share of a device's memory that no plan may use
   int64_t memory_reserve_bytes = 0;  // of each device, for what no op owns (code, runtime, connection buffers)
 
-  // Whether Plan::explain also says what other cuts and devices would make of the step.
+  // Whether PlannedPipeline::explain also says what other cuts and devices would make of the step.
   bool weigh_alternatives = false;
 
   uint64_t seed = 0;

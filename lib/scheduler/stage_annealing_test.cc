@@ -178,8 +178,8 @@ TEST(StageAnnealingTest, MovesAreTakenForWhatTheyAreWorth) {
     if (std::holds_alternative<PlanError>(*created)) continue;
     const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
     const PlanOutcome outcome = *MakePlan("equal-compute", request);
-    if (!std::holds_alternative<Plan>(outcome)) continue;
-    const Assignment start = testing::AssignmentOf(std::get<Plan>(outcome));
+    if (!std::holds_alternative<PlannedPipeline>(outcome)) continue;
+    const Assignment start = testing::AssignmentOf(std::get<PlannedPipeline>(outcome));
     StageAnnealing annealing(problem, problem.usable());
     grid::Draws draws(seed);
     StageAnnealingPeer::Start(annealing, start, 0.4 * draws.Uniform());

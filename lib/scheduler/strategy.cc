@@ -217,16 +217,17 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   return GreedyShortfall(problem);
 }
 
-Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy, bool proven) {
+PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy,
+                          bool proven) {
   const PlanRequest& request = problem.request();
-  Plan plan = evaluator.ToPlan(assignment, strategy);
+  PlannedPipeline plan = evaluator.ToPlan(assignment, strategy);
   plan.evaluations = evaluator.evaluations();
   plan.lower_bounds = LowerBounds(problem);
   if (proven) plan.lower_bounds.push_back(SearchBound(problem, plan.predicted_step_s));
   if (const LowerBound* binding = BindingBound(plan.lower_bounds)) plan.lower_bound_s = binding->seconds;
   plan.gap = plan.lower_bound_s > 0 ? std::max(0.0, plan.predicted_step_s / plan.lower_bound_s - 1) : 0;
   std::vector<char> used(request.devices.size(), 0);
-  for (const PlanStage& stage : plan.stages) used[stage.devices[0]] = 1;
+  for (const PlannedStage& stage : plan.stages) used[stage.devices[0]] = 1;
   const std::set<absl::string_view> excluded(request.exclude.begin(), request.exclude.end());
   for (size_t d = 0; d < request.devices.size(); ++d) {
     if (!used[d] && !excluded.contains(request.devices[d].name)) plan.left_out.push_back(request.devices[d].name);

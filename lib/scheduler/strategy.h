@@ -1,4 +1,4 @@
-// Planners behind one interface: PlanRequest -> Plan or PlanError.
+// Planners behind one interface: PlanRequest -> PlannedPipeline or PlanError.
 //
 // Pure and deterministic: the same request gives the same plan, bit for bit; search budgets count candidates, not time. A caller may stop a
 // search, which then gives no plan. Thread-safe.
@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/scheduler/assignment.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/reorder.h"
 
 namespace fusionllm::scheduler {
@@ -54,7 +54,8 @@ PlanError WithMemoryRemedy(PlanError refusal, absl::string_view also = ", or tra
 PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
 
 // The plan of a feasible assignment with bound, gap, devices left out and sentences. `proven`: no assignment is faster.
-Plan WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy, bool proven = false);
+PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy,
+                          bool proven = false);
 
 std::unique_ptr<Strategy> MakeEqualOps();
 std::unique_ptr<Strategy> MakeEqualCompute();

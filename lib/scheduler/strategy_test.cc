@@ -29,13 +29,13 @@ PlanOutcome Outcome(absl::string_view strategy, const PlanRequest& request) {
   return outcome.ok() ? *outcome : PlanOutcome(PlanError{"Error", std::string(outcome.status().message()), {}});
 }
 
-Plan PlanOrDie(absl::string_view strategy, const PlanRequest& request) {
+PlannedPipeline PlanOrDie(absl::string_view strategy, const PlanRequest& request) {
   const PlanOutcome outcome = Outcome(strategy, request);
   if (const auto* refusal = std::get_if<PlanError>(&outcome)) {
     ADD_FAILURE() << strategy << " refused: " << refusal->reason << ": " << refusal->message;
     return {};
   }
-  return std::get<Plan>(outcome);
+  return std::get<PlannedPipeline>(outcome);
 }
 
 PlanError RefusalOrDie(absl::string_view strategy, const PlanRequest& request) {
@@ -53,10 +53,10 @@ PlanRequest TwoSites(int micro_batches) {
   return request;
 }
 
-void ExpectSound(const PlanRequest& request, const Plan& plan) {
+void ExpectSound(const PlanRequest& request, const PlannedPipeline& plan) {
   std::vector<int> stage_of(request.ops.size(), -1);
   std::vector<char> used(request.devices.size(), 0);
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) {
     ASSERT_EQ(stage.devices.size(), 1u);
     EXPECT_FALSE(used[stage.devices[0]]) << "device " << stage.device_names[0] << " runs two stages";
     used[stage.devices[0]] = 1;
@@ -86,10 +86,10 @@ TEST(StrategyTest, EqualOpsGivesEveryExecutorInDeclaredOrderTheSameNumberOfOps) 
     request.devices = devices;
     request.links = links;
     request.resources = resources;
-    const Plan plan = PlanOrDie("equal-ops", request);
+    const PlannedPipeline plan = PlanOrDie("equal-ops", request);
     ASSERT_EQ(plan.stages.size(), 6u);
     size_t least = 1000, most = 0;
-    for (const PlanStage& stage : plan.stages) {
+    for (const PlannedStage& stage : plan.stages) {
       EXPECT_EQ(stage.devices[0], stage.index);
       const size_t counted = stage.ops.size() - (stage.index == 0 ? 2 : 0);
       least = std::min(least, counted);
@@ -105,14 +105,14 @@ TEST(StrategyTest, EqualComputeBalancesFlopsNotOps) {
   AddDevice(request, "lab", 1);
   AddDevice(request, "lab", 1);
   LinkSites(request, 1e9, 0, 1e9, 0);
-  const Plan plan = PlanOrDie("equal-compute", request);
+  const PlannedPipeline plan = PlanOrDie("equal-compute", request);
   ASSERT_EQ(plan.stages.size(), 2u);
   EXPECT_THAT(plan.stages[0].op_names, ElementsAre("tokens", "labels", "op0"));
 }
 
 TEST(StrategyTest, OpFenceBeatsTheBaselinesOnTwoSitesAndCrossesTheSlowLinkOnce) {
   const PlanRequest request = TwoSites(16);
-  const Plan fence = PlanOrDie("op-fence", request);
+  const PlannedPipeline fence = PlanOrDie("op-fence", request);
   ExpectSound(request, fence);
   for (absl::string_view rival : {"equal-ops", "equal-compute"})
     EXPECT_LT(fence.predicted_step_s, 0.5 * PlanOrDie(rival, request).predicted_step_s);
@@ -130,7 +130,7 @@ TEST(StrategyTest, ADeviceThatWouldSlowTheJobIsASpare) {
   request.devices[5].time_scale = 1000;
   EXPECT_THAT(PlanOrDie("op-fence", request).left_out, Contains("tokyo-2"));
   request.use_all_devices = true;
-  const Plan all = PlanOrDie("op-fence", request);
+  const PlannedPipeline all = PlanOrDie("op-fence", request);
   EXPECT_THAT(all.left_out, IsEmpty());
   EXPECT_EQ(all.stages.size(), 6u);
 }
@@ -141,12 +141,12 @@ TEST(StrategyTest, OpFenceMatchesTheOracleWithinOnePercentOnSmallInstances) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const PlanRequest request = RandomRequest(seed, {.max_ops = 8, .max_devices = 4});
     const PlanOutcome exact = Outcome("exact", request), fence = Outcome("op-fence", request);
-    ASSERT_EQ(std::holds_alternative<Plan>(exact), std::holds_alternative<Plan>(fence));
-    if (!std::holds_alternative<Plan>(exact)) continue;
+    ASSERT_EQ(std::holds_alternative<PlannedPipeline>(exact), std::holds_alternative<PlannedPipeline>(fence));
+    if (!std::holds_alternative<PlannedPipeline>(exact)) continue;
     ++compared;
-    EXPECT_LE(std::get<Plan>(fence).predicted_step_s, 1.01 * std::get<Plan>(exact).predicted_step_s);
-    EXPECT_GE(std::get<Plan>(fence).predicted_step_s, std::get<Plan>(exact).predicted_step_s * (1 - 1e-9));
-    EXPECT_EQ(std::get<Plan>(exact).gap, 0);
+    EXPECT_LE(std::get<PlannedPipeline>(fence).predicted_step_s, 1.01 * std::get<PlannedPipeline>(exact).predicted_step_s);
+    EXPECT_GE(std::get<PlannedPipeline>(fence).predicted_step_s, std::get<PlannedPipeline>(exact).predicted_step_s * (1 - 1e-9));
+    EXPECT_EQ(std::get<PlannedPipeline>(exact).gap, 0);
   }
   EXPECT_GE(compared, 80);
 }
@@ -159,9 +159,9 @@ TEST(StrategyTest, EveryPlanIsSoundOnRandomJobs) {
     for (absl::string_view strategy : {"op-fence", "equal-ops", "equal-compute"}) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << strategy);
       const PlanOutcome outcome = Outcome(strategy, request);
-      if (!std::holds_alternative<Plan>(outcome)) continue;
+      if (!std::holds_alternative<PlannedPipeline>(outcome)) continue;
       ++plans;
-      ExpectSound(request, std::get<Plan>(outcome));
+      ExpectSound(request, std::get<PlannedPipeline>(outcome));
     }
   }
   EXPECT_GE(plans, 100);
@@ -188,18 +188,18 @@ TEST(StrategyTest, PinsAndExclusionsAreHonoured) {
   PlanRequest request = TwoSites(8);
   request.pins = {{"op0", "tokyo-2"}, {"loss", "paris-0"}};
   request.exclude = {"paris-1"};
-  const Plan plan = PlanOrDie("op-fence", request);
+  const PlannedPipeline plan = PlanOrDie("op-fence", request);
   ExpectSound(request, plan);
   EXPECT_EQ(plan.stages.front().device_names[0], "tokyo-2");
   EXPECT_EQ(plan.stages.back().device_names[0], "paris-0");
-  for (const PlanStage& stage : plan.stages) EXPECT_NE(stage.device_names[0], "paris-1");
+  for (const PlannedStage& stage : plan.stages) EXPECT_NE(stage.device_names[0], "paris-1");
 }
 
 TEST(StrategyTest, TheDeviceWithTheDataRunsTheFirstStage) {
   for (const char* device : {"paris-1", "tokyo-2"}) {
     PlanRequest request = TwoSites(8);
     request.first_device = device;
-    const Plan plan = PlanOrDie("op-fence", request);
+    const PlannedPipeline plan = PlanOrDie("op-fence", request);
     ExpectSound(request, plan);
     EXPECT_EQ(plan.stages.front().device_names[0], device);
   }
@@ -212,16 +212,16 @@ TEST(StrategyTest, TheDeviceWithTheDataRunsTheFirstStage) {
 
 TEST(StrategyTest, WhoIsNotThereCanBeExcluded) {
   PlanRequest request = TwoSites(8);
-  const Plan plan = PlanOrDie("op-fence", request);
+  const PlannedPipeline plan = PlanOrDie("op-fence", request);
   request.exclude = {"berlin-0"};  // was lost, say
   EXPECT_EQ(PlanOrDie("op-fence", request).predicted_step_s, plan.predicted_step_s);
 }
 
 TEST(StrategyTest, RecomputationTradesTimeForMemory) {
   PlanRequest request = TwoSites(8);
-  const Plan kept = PlanOrDie("equal-ops", request);
+  const PlannedPipeline kept = PlanOrDie("equal-ops", request);
   request.recompute = true;
-  const Plan again = PlanOrDie("equal-ops", request);
+  const PlannedPipeline again = PlanOrDie("equal-ops", request);
   EXPECT_GT(again.predicted_step_s, kept.predicted_step_s);
   EXPECT_LT(again.stages[1].memory_bytes, kept.stages[1].memory_bytes);
   EXPECT_DOUBLE_EQ(again.stages[1].backward_s, kept.stages[1].backward_s + kept.stages[1].forward_s);
@@ -230,9 +230,9 @@ TEST(StrategyTest, RecomputationTradesTimeForMemory) {
 TEST(StrategyTest, SharedParametersInTwoStagesAreExchangedAndCost) {
   PlanRequest request = TwoSites(8);
   request.stages = 2;
-  const Plan apart = PlanOrDie("equal-ops", request);
+  const PlannedPipeline apart = PlanOrDie("equal-ops", request);
   request.tied = {{.name = "wte", .ops = {2, 25}, .bytes = 100'000'000}};
-  const Plan tied = PlanOrDie("equal-ops", request);
+  const PlannedPipeline tied = PlanOrDie("equal-ops", request);
   ASSERT_EQ(tied.tied.size(), 1u);
   EXPECT_THAT(tied.tied[0].stages, ElementsAre(0, 1));
   EXPECT_GT(tied.predicted_step_s, apart.predicted_step_s + 0.5) << "100 MB at 125 MB/s";
@@ -247,12 +247,12 @@ TEST(StrategyTest, SharedParametersInTwoStagesAreExchangedAndCost) {
 TEST(StrategyTest, CompressesOnlyTheLinksThatWouldBeTheBottleneck) {
   PlanRequest request = TwoSites(16);
   const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0.001}, {"topk", 30, 30, 0.03}});
-  const Plan exact = PlanOrDie("op-fence", request);
+  const PlannedPipeline exact = PlanOrDie("op-fence", request);
   request.codec_policy = &ladder;
-  const Plan squeezed = PlanOrDie("op-fence", request);
+  const PlannedPipeline squeezed = PlanOrDie("op-fence", request);
   EXPECT_LT(squeezed.predicted_step_s, exact.predicted_step_s);
   bool lossy = false;
-  for (const PlanLink& link : squeezed.links) {
+  for (const PlannedLink& link : squeezed.links) {
     const bool inside = request.devices[squeezed.stages[link.src_stage].devices[0]].site ==
                         request.devices[squeezed.stages[link.dst_stage].devices[0]].site;
     EXPECT_TRUE(!inside || link.codec == "fp32") << link.codec;
@@ -373,7 +373,7 @@ TEST(StrategyTest, DtFmWalksTheCheapestPathWithEqualCuts) {
   PlanRequest request = Chain({.ops = 24, .op_s = 0.01, .cut_bytes = 400'000}, 8);
   for (int d = 0; d < 6; ++d) AddDevice(request, d % 2 == 0 ? "paris" : "tokyo", d == 5 ? 10.0 : 1.0);
   LinkSites(request, 125e6, 1e-3, 2.5e6, 0.04);
-  const Plan plan = PlanOrDie("dt-fm", request);
+  const PlannedPipeline plan = PlanOrDie("dt-fm", request);
   ASSERT_EQ(plan.stages.size(), 6);
   int crossings = 0;
   for (size_t s = 1; s < plan.stages.size(); ++s) {
@@ -390,7 +390,7 @@ TEST(StrategyTest, RandomFollowsTheSeed) {
   const auto devices = [&](uint64_t seed) {
     request.seed = seed;
     std::vector<int> order;
-    for (const PlanStage& stage : PlanOrDie("random", request).stages) order.push_back(stage.devices[0]);
+    for (const PlannedStage& stage : PlanOrDie("random", request).stages) order.push_back(stage.devices[0]);
     return order;
   };
   EXPECT_EQ(devices(1), devices(1));

@@ -255,9 +255,9 @@ class NearPlan final : public Strategy {
 
 }  // namespace
 
-std::vector<NamedStage> StagesOf(const Plan& plan) {
+std::vector<NamedStage> StagesOf(const PlannedPipeline& plan) {
   std::vector<NamedStage> stages;
-  for (const PlanStage& stage : plan.stages) stages.push_back({stage.device_names[0], stage.op_names});
+  for (const PlannedStage& stage : plan.stages) stages.push_back({stage.device_names[0], stage.op_names});
   return stages;
 }
 
@@ -269,7 +269,7 @@ absl::StatusOr<PlanOutcome> PlanFromWarmStart(const PlanRequest& request, const 
     return PlanFromWarmStart(along, previous, stop, moves);
   }
   FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, NearPlan(previous, moves).Plan(request, stop));
-  if (std::holds_alternative<scheduler::Plan>(outcome)) return outcome;
+  if (std::holds_alternative<scheduler::PlannedPipeline>(outcome)) return outcome;
   return MakePlan("op-fence", request, stop);
 }
 

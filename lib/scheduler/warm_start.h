@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/problem.h"
 #include "lib/scheduler/snapshot.h"
 
@@ -23,7 +23,7 @@ struct NamedStage {
   bool operator==(const NamedStage&) const = default;
 };
 
-std::vector<NamedStage> StagesOf(const Plan& plan);
+std::vector<NamedStage> StagesOf(const PlannedPipeline& plan);
 
 // How much may move: few devices, or any where annealing suits (StageAnnealing::Suits).
 enum class WarmStartMoves { kFew, kAny };

@@ -30,7 +30,7 @@ constexpr size_t kMaxMessageBytes = 64 << 10;
 constexpr size_t kMaxWarnings = 1'000;
 constexpr int64_t kMaxSteps = int64_t{1} << 50;
 
-json ToJson(const PlanStage& stage) {
+json ToJson(const plan::Stage& stage) {
   json out = {{"index", stage.index},
               {"devices", stage.devices},
               {"ops", stage.ops},
@@ -48,7 +48,7 @@ json ToJson(const PlanStage& stage) {
   out["chain"] = stage.chain;
   out["chunk_bytes"] = stage.chunk_bytes;
   out["by_replica"] = json::array();
-  for (const PlanReplica& replica : stage.by_replica) {
+  for (const plan::Replica& replica : stage.by_replica) {
     out["by_replica"].push_back({{"compute_seconds", replica.compute_seconds},
                                  {"codec_seconds", replica.codec_seconds},
                                  {"update_seconds", replica.update_seconds},
@@ -58,7 +58,7 @@ json ToJson(const PlanStage& stage) {
   return out;
 }
 
-json ToJson(const PlanLink& link) {
+json ToJson(const plan::Link& link) {
   return {{"src", link.src},
           {"dst", link.dst},
           {"src_stage", link.src_stage},
@@ -77,7 +77,7 @@ json ToJson(const PlanLink& link) {
           {"value_kinds", link.value_kinds}};
 }
 
-json ToJson(const PlanDocument& plan) {
+json ToJson(const plan::Plan& plan) {
   json document = {{"strategy", plan.strategy},
                    {"predicted_step_seconds", plan.predicted_step_seconds},
                    {"lower_bound_seconds", plan.lower_bound_seconds},
@@ -113,12 +113,12 @@ json ToJson(const PlanDocument& plan) {
                    {"loss_cost_source", plan.loss_cost_source},
                    {"bottleneck", plan.bottleneck},
                    {"warnings", json::array()}};
-  for (const PlanWarning& warning : plan.warnings) {
+  for (const plan::Warning& warning : plan.warnings) {
     document["warnings"].push_back({{"reason", warning.reason}, {"message", warning.message}});
   }
-  for (const PlanStage& stage : plan.stages) document["stages"].push_back(ToJson(stage));
-  for (const PlanLink& link : plan.links) document["links"].push_back(ToJson(link));
-  for (const PlanTied& tied : plan.tied) {
+  for (const plan::Stage& stage : plan.stages) document["stages"].push_back(ToJson(stage));
+  for (const plan::Link& link : plan.links) document["links"].push_back(ToJson(link));
+  for (const plan::TiedParameter& tied : plan.tied) {
     document["tied"].push_back({{"parameter", tied.parameter},
                                 {"stages", tied.stages},
                                 {"bytes", tied.bytes},
@@ -129,11 +129,11 @@ json ToJson(const PlanDocument& plan) {
                                 {"reason", tied.reason}});
   }
   document["lower_bounds"] = json::array();
-  for (const PlanBound& bound : plan.lower_bounds) {
+  for (const plan::LowerBound& bound : plan.lower_bounds) {
     document["lower_bounds"].push_back({{"name", bound.name}, {"seconds", bound.seconds}, {"holds", bound.holds}, {"why", bound.why}});
   }
   if (plan.replicas > 1) document["micro_batches_by_replica"] = plan.micro_batches_by_replica;
-  for (const PlanMicroBatchSize& other : plan.micro_batch_sizes) {
+  for (const plan::MicroBatchSize& other : plan.micro_batch_sizes) {
     json entry = {{"size", other.size}, {"predicted_step_seconds", other.predicted_step_seconds}};
     if (!other.refused.empty()) entry["refused"] = other.refused;
     document["micro_batch_sizes"].push_back(std::move(entry));
@@ -147,7 +147,7 @@ json ToJson(const PlanDocument& plan) {
   return document;
 }
 
-json ToJson(const PlanErrorDocument& refusal) {
+json ToJson(const plan::PlanError& refusal) {
   return {{"refused",
            {{"reason", refusal.reason},
             {"message", refusal.message},
@@ -156,8 +156,8 @@ json ToJson(const PlanErrorDocument& refusal) {
           {"search_cpu_seconds", refusal.search_cpu_seconds}};
 }
 
-PlanReplica ReadReplica(ObjectReader& in) {
-  PlanReplica replica;
+plan::Replica ReadReplica(ObjectReader& in) {
+  plan::Replica replica;
   in.Number("compute_seconds", replica.compute_seconds, 0, kMaxSeconds);
   in.Number("codec_seconds", replica.codec_seconds, 0, kMaxSeconds);
   in.Number("update_seconds", replica.update_seconds, 0, kMaxSeconds);
@@ -166,7 +166,7 @@ PlanReplica ReadReplica(ObjectReader& in) {
   return replica;
 }
 
-void ReadReplicasOf(ObjectReader& in, int replicas, PlanStage& stage) {
+void ReadReplicasOf(ObjectReader& in, int replicas, plan::Stage& stage) {
   in.Objects("by_replica", kMaxPlanStages, [&](ObjectReader& entry) { stage.by_replica.push_back(ReadReplica(entry)); });
   in.Integers("chain", stage.chain, kMaxPlanStages, 0, replicas - 1);
   in.Integer(in.KeyOrFormer("chunk_bytes", "letter_bytes"), stage.chunk_bytes, 1, kMaxChunkBytes);
@@ -180,8 +180,8 @@ void ReadReplicasOf(ObjectReader& in, int replicas, PlanStage& stage) {
   }
 }
 
-PlanStage ReadStage(ObjectReader& in, int index, int replicas) {
-  PlanStage stage;
+plan::Stage ReadStage(ObjectReader& in, int index, int replicas) {
+  plan::Stage stage;
   in.Integer("index", stage.index, 0, kMaxPlanStages);
   if (in.ok() && stage.index != index) in.Fail("index", absl::StrCat(stage.index, " where stage ", index, " is expected"));
   in.Texts("devices", stage.devices, kMaxPlanStages);
@@ -205,8 +205,8 @@ PlanStage ReadStage(ObjectReader& in, int index, int replicas) {
   return stage;
 }
 
-PlanLink ReadLink(ObjectReader& in, const std::vector<PlanStage>& stages) {
-  PlanLink link;
+plan::Link ReadLink(ObjectReader& in, const std::vector<plan::Stage>& stages) {
+  plan::Link link;
   std::string direction;
   in.Text("src", link.src);
   in.Text("dst", link.dst);
@@ -243,8 +243,8 @@ PlanLink ReadLink(ObjectReader& in, const std::vector<PlanStage>& stages) {
   return link;
 }
 
-PlanTied ReadTied(ObjectReader& in, int stages) {
-  PlanTied tied;
+plan::TiedParameter ReadTied(ObjectReader& in, int stages) {
+  plan::TiedParameter tied;
   in.Text("parameter", tied.parameter);
   in.Integer("bytes", tied.bytes, 0, kMaxBytes);
   in.Integers("stages", tied.stages, kMaxPlanStages, 0, stages - 1);
@@ -260,9 +260,9 @@ PlanTied ReadTied(ObjectReader& in, int stages) {
   return tied;
 }
 
-void CheckOps(ObjectReader& in, const PlanDocument& plan) {
+void CheckOps(ObjectReader& in, const plan::Plan& plan) {
   std::set<std::string> seen;
-  for (const PlanStage& stage : plan.stages) {
+  for (const plan::Stage& stage : plan.stages) {
     for (const std::string& op : stage.ops) {
       if (!seen.insert(op).second) return in.Fail("stages", absl::StrCat("op '", op, "' is placed twice"));
       if (seen.size() > static_cast<size_t>(kMaxPlanOps)) return in.Fail("stages", "too many ops");
@@ -279,7 +279,7 @@ void CheckOps(ObjectReader& in, const PlanDocument& plan) {
   }
 }
 
-void ReadReplicas(ObjectReader& in, PlanDocument& plan) {
+void ReadReplicas(ObjectReader& in, plan::Plan& plan) {
   constexpr const char* kShares = "micro_batches_by_replica";
   in.Integer("replicas", plan.replicas, 1, kMaxPlanStages, ObjectReader::kOptional);
   in.Number("sync_seconds", plan.sync_seconds, 0, kMaxSeconds, ObjectReader::kOptional);
@@ -294,7 +294,7 @@ void ReadReplicas(ObjectReader& in, PlanDocument& plan) {
     in.Fail(kShares, absl::StrFormat("do not add up to the %d micro-batches", plan.micro_batches));
 }
 
-void ReadFigures(ObjectReader& in, PlanDocument& plan) {
+void ReadFigures(ObjectReader& in, plan::Plan& plan) {
   in.Text("unit", plan.unit, kMaxNameBytes, ObjectReader::kOptional);
   in.Number("tokens_per_second", plan.tokens_per_second, 0, 1e300, ObjectReader::kOptional);
   in.Number("samples_per_second", plan.samples_per_second, 0, 1e300, ObjectReader::kOptional);
@@ -306,21 +306,21 @@ void ReadFigures(ObjectReader& in, PlanDocument& plan) {
   in.Text("loss_cost_source", plan.loss_cost_source, kMaxReasonBytes, ObjectReader::kOptional);
   in.Text("bottleneck", plan.bottleneck, kMaxMessageBytes, ObjectReader::kOptional);
   const auto read_warning = [&](ObjectReader& entry) {
-    PlanWarning& warning = plan.warnings.emplace_back();
+    plan::Warning& warning = plan.warnings.emplace_back();
     entry.Text("reason", warning.reason);
     entry.Text("message", warning.message, kMaxMessageBytes);
   };
   in.Objects("warnings", kMaxWarnings, read_warning, ObjectReader::kOptional);
 }
 
-PlanDocument ReadPlan(ObjectReader& in) {
-  PlanDocument plan;
+plan::Plan ReadPlan(ObjectReader& in) {
+  plan::Plan plan;
   in.Text("strategy", plan.strategy);
   in.Number("predicted_step_seconds", plan.predicted_step_seconds, 0, kMaxSeconds);
   in.Number("lower_bound_seconds", plan.lower_bound_seconds, 0, kMaxSeconds);
   in.Number("gap", plan.gap, -1, kMaxSeconds);
   const auto read_bound = [&](ObjectReader& entry) {
-    PlanBound& bound = plan.lower_bounds.emplace_back();
+    plan::LowerBound& bound = plan.lower_bounds.emplace_back();
     entry.Text("name", bound.name);
     entry.Number("seconds", bound.seconds, 0, kMaxSeconds);
     entry.Bool("holds", bound.holds);
@@ -330,7 +330,7 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Integer("micro_batches", plan.micro_batches, 1, kMaxPlanMicroBatches);
   in.Integer("micro_batch_size", plan.micro_batch_size, 1, int64_t{1} << 40);
   const auto read_size = [&](ObjectReader& entry) {
-    PlanMicroBatchSize& other = plan.micro_batch_sizes.emplace_back();
+    plan::MicroBatchSize& other = plan.micro_batch_sizes.emplace_back();
     entry.Integer("size", other.size, 1, int64_t{1} << 40);
     entry.Number("predicted_step_seconds", other.predicted_step_seconds, 0, kMaxSeconds);
     entry.Text("refused", other.refused, kMaxMessageBytes, ObjectReader::kOptional);
@@ -338,7 +338,7 @@ PlanDocument ReadPlan(ObjectReader& in) {
   in.Objects("micro_batch_sizes", kMaxMicroBatchSizes, read_size, ObjectReader::kOptional);
   in.Integer("in_flight", plan.in_flight, 1, kMaxPlanMicroBatches);
   const auto read_fewer = [&](ObjectReader& entry) {
-    PlanFewerInFlight& fewer = plan.fewer_in_flight.emplace();
+    plan::FewerInFlight& fewer = plan.fewer_in_flight.emplace();
     entry.Integer("in_flight", fewer.in_flight, 1, kMaxPlanMicroBatches);
     entry.Number("predicted_step_seconds", fewer.predicted_step_seconds, 0, kMaxSeconds);
     entry.Integer("memory_bytes", fewer.memory_bytes, 0, kMaxBytes);
@@ -371,8 +371,8 @@ PlanDocument ReadPlan(ObjectReader& in) {
   return plan;
 }
 
-PlanErrorDocument ReadRefusal(ObjectReader& in) {
-  PlanErrorDocument refusal;
+plan::PlanError ReadRefusal(ObjectReader& in) {
+  plan::PlanError refusal;
   in.Object("refused", [&](ObjectReader& refused) {
     refused.Text("reason", refusal.reason);
     refused.Text("message", refusal.message, kMaxMessageBytes);
@@ -388,39 +388,15 @@ PlanErrorDocument ReadRefusal(ObjectReader& in) {
 
 }  // namespace
 
-std::string PlanDocument::CodecBetween(int src_stage, int dst_stage, int replica) const {
-  for (const PlanLink& link : links) {
-    const bool same = !link.backward && link.src_stage == src_stage && link.dst_stage == dst_stage;
-    if (same && link.src == stages[src_stage].devices[replica]) return link.codec;
-  }
-  return "fp32";
-}
-
-int PlanDocument::MicroBatchesOf(int replica) const { return replicas == 1 ? micro_batches : micro_batches_by_replica[replica]; }
-
-int PlanDocument::FirstMicroBatchOf(int replica) const {
-  return std::accumulate(micro_batches_by_replica.begin(), micro_batches_by_replica.begin() + replica, 0);
-}
-
-PlanReplica PlanDocument::ReplicaOf(int stage, int replica) const {
-  const PlanStage& whole = stages[stage];
-  if (!whole.by_replica.empty()) return whole.by_replica[replica];
-  return {.compute_seconds = whole.compute_seconds,
-          .codec_seconds = whole.codec_seconds,
-          .update_seconds = whole.update_seconds,
-          .in_flight = whole.in_flight,
-          .memory_bytes = whole.memory_bytes};
-}
-
-std::string PrintPlan(const PlanResult& answer) {
+std::string PrintPlan(const plan::PlanResult& answer) {
   return PrintJson(std::visit([](const auto& document) { return ToJson(document); }, answer));
 }
 
-absl::StatusOr<PlanResult> ParsePlan(absl::string_view text) {
+absl::StatusOr<plan::PlanResult> ParsePlan(absl::string_view text) {
   FUSIONLLM_ASSIGN_OR_RETURN(const json document, ParseJson(text, "plan"));
   absl::Status status;
   ObjectReader in(document, "plan", status);
-  PlanResult answer;
+  plan::PlanResult answer;
   if (status.ok()) {
     if (in.Has("refused")) {
       answer = ReadRefusal(in);

@@ -1,17 +1,18 @@
 // A plan or a refusal as another process may have sent it.
 #include "lib/base/testing/fuzz.h"
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 
 namespace fusionllm::wire {
 namespace {
 
 std::vector<std::string> Seeds() {
-  PlanDocument plan{.strategy = "op-fence",
-                    .predicted_step_seconds = 0.1 + 0.2,
-                    .micro_batches = 8,
-                    .micro_batch_size = 4,
-                    .in_flight = 3,
-                    .graph_hash = "00ff00ff00ff00ff"};
+  plan::Plan plan{.strategy = "op-fence",
+                  .predicted_step_seconds = 0.1 + 0.2,
+                  .micro_batches = 8,
+                  .micro_batch_size = 4,
+                  .in_flight = 3,
+                  .graph_hash = "00ff00ff00ff00ff"};
   plan.stages = {{.index = 0, .devices = {"a"}, .ops = {"tokens", "wte"}, .in_flight = 3, .memory_bytes = 1 << 20},
                  {.index = 1, .devices = {"b"}, .ops = {"head", "loss"}, .in_flight = 1}};
   plan.links = {{.src = "a", .dst = "b", .src_stage = 0, .dst_stage = 1, .bytes = 1000, .codec = "topk@20:int8", .values = {"wte"}},
@@ -19,7 +20,7 @@ std::vector<std::string> Seeds() {
   plan.tied = {{.parameter = "wte.weight", .stages = {0, 1}, .bytes = 4096}};
   plan.left_out = {"c"};
   plan.explain = {"é \\ \"why\""};
-  const PlanErrorDocument refusal{.reason = "InsufficientMemory", .message = "stage 3", .shortfall = {"memory_bytes", 1.1e10, 8e9}};
+  const plan::PlanError refusal{.reason = "InsufficientMemory", .message = "stage 3", .shortfall = {"memory_bytes", 1.1e10, 8e9}};
   return {PrintPlan(plan), PrintPlan(refusal)};
 }
 
@@ -28,20 +29,20 @@ std::vector<std::string> Words() {
 }
 
 bool Accepts(absl::string_view input) {
-  const absl::StatusOr<PlanResult> answer = ParsePlan(input);
+  const absl::StatusOr<plan::PlanResult> answer = ParsePlan(input);
   if (!answer.ok()) {
     FUZZ_CHECK(!answer.status().message().empty());
     return false;
   }
-  if (const auto* plan = std::get_if<PlanDocument>(&*answer)) {
-    for (const PlanLink& link : plan->links) {
+  if (const auto* plan = std::get_if<plan::Plan>(&*answer)) {
+    for (const plan::Link& link : plan->links) {
       FUZZ_CHECK(link.src == plan->stages.at(link.src_stage).devices.at(0) && link.dst == plan->stages.at(link.dst_stage).devices.at(0));
     }
-    for (const PlanTied& tied : plan->tied) {
+    for (const plan::TiedParameter& tied : plan->tied) {
       for (const int stage : tied.stages) FUZZ_CHECK(stage >= 0 && static_cast<size_t>(stage) < plan->stages.size());
     }
   }
-  const absl::StatusOr<PlanResult> again = ParsePlan(PrintPlan(*answer));
+  const absl::StatusOr<plan::PlanResult> again = ParsePlan(PrintPlan(*answer));
   FUZZ_CHECK(again.ok());
   FUZZ_CHECK(*again == *answer);
   return true;

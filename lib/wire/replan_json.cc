@@ -19,7 +19,7 @@ constexpr size_t kMaxChangeReasonBytes = 64 << 10;
 constexpr ReplanDecision kDecisions[] = {ReplanDecision::kStay, ReplanDecision::kMove, ReplanDecision::kMustMove};
 
 // A document that this library has printed, as a value to put into another.
-json Value(const PlanResult& answer) { return base::ParseJson(PrintPlan(answer)); }
+json Value(const plan::PlanResult& answer) { return base::ParseJson(PrintPlan(answer)); }
 
 json ToJson(const ReplanDocument& document) {
   json moved = json::array();
@@ -80,7 +80,7 @@ absl::string_view Name(ReplanDecision decision) {
 }
 
 std::string PrintReplan(const ReplanResult& answer) {
-  if (const auto* refusal = std::get_if<PlanErrorDocument>(&answer)) return PrintPlan(*refusal);
+  if (const auto* refusal = std::get_if<plan::PlanError>(&answer)) return PrintPlan(*refusal);
   return PrintJson(ToJson(std::get<ReplanDocument>(answer)));
 }
 
@@ -90,15 +90,15 @@ absl::StatusOr<ReplanResult> ParseReplan(absl::string_view text) {
   ObjectReader in(value, "replan", status);
   if (!status.ok()) return status;
   if (in.Has("refused")) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const PlanResult refusal, ParsePlan(text));
-    return ReplanResult(std::get<PlanErrorDocument>(refusal));
+    FUSIONLLM_ASSIGN_OR_RETURN(const plan::PlanResult refusal, ParsePlan(text));
+    return ReplanResult(std::get<plan::PlanError>(refusal));
   }
   ReplanDocument document = ReadReplan(value, in);
   if (status.ok() && !value.contains("plan")) in.Fail("plan", "is missing");
   if (!status.ok()) return status;
-  FUSIONLLM_ASSIGN_OR_RETURN(PlanResult plan, ParsePlan(PrintJson(value.at("plan"))));
-  if (!std::holds_alternative<PlanDocument>(plan)) return absl::InvalidArgumentError("replan.plan: is a refusal");
-  document.plan = std::get<PlanDocument>(std::move(plan));
+  FUSIONLLM_ASSIGN_OR_RETURN(plan::PlanResult plan, ParsePlan(PrintJson(value.at("plan"))));
+  if (!std::holds_alternative<plan::Plan>(plan)) return absl::InvalidArgumentError("replan.plan: is a refusal");
+  document.plan = std::get<plan::Plan>(std::move(plan));
   return ReplanResult(std::move(document));
 }
 

@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/wire/plan_json.h"
+#include "lib/plan/plan.h"
 
 namespace fusionllm::wire {
 
@@ -40,14 +40,14 @@ struct ReplanDocument {
   std::string reason;
   std::optional<double> running_step_seconds;  // none: the running plan cannot go on
   double gain_seconds = 0;                     // over the steps that are left, the move subtracted
-  PlanDocument plan;                           // to run from now on
+  plan::Plan plan;                             // to run from now on
   std::vector<MovedOp> moved;                  // in the order of the job's ops
   int64_t moved_bytes = 0;
   double transfer_seconds = 0;
   bool operator==(const ReplanDocument&) const = default;
 };
 
-using ReplanResult = std::variant<ReplanDocument, PlanErrorDocument>;
+using ReplanResult = std::variant<ReplanDocument, plan::PlanError>;
 
 std::string PrintReplan(const ReplanResult& answer);
 // Errors: InvalidArgument naming the field.

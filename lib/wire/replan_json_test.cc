@@ -34,10 +34,10 @@ TEST(ReplanJsonTest, WhatIsPrintedIsReadBack) {
 }
 
 TEST(ReplanJsonTest, ARefusalIsThatOfAPlan) {
-  const PlanErrorDocument refusal{.reason = "InsufficientMemory", .message = "short of it", .shortfall = {"memory_bytes", 2, 1}};
+  const plan::PlanError refusal{.reason = "InsufficientMemory", .message = "short of it", .shortfall = {"memory_bytes", 2, 1}};
   const absl::StatusOr<ReplanResult> read = ParseReplan(PrintReplan(refusal));
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(std::get<PlanErrorDocument>(*read), refusal);
+  EXPECT_EQ(std::get<plan::PlanError>(*read), refusal);
 }
 
 struct Damage {

@@ -83,18 +83,18 @@ json ToJson(const SimulatedStep& step) {
   return out;
 }
 
-json ToJson(const PlanResult& answer) { return base::ParseJson(PrintPlan(answer)); }
+json ToJson(const plan::PlanResult& answer) { return base::ParseJson(PrintPlan(answer)); }
 
 json ToJson(const WhatIfDocument& what_if) {
   json out = {{"change", what_if.change}, {"before", {{"step_seconds", what_if.before_seconds}}}};
   out["same_plan"] = what_if.same_plan ? ToJson(*what_if.same_plan) : json();
   if (!what_if.same_plan) out["same_plan_reason"] = what_if.same_plan_reason;
-  if (const auto* refusal = std::get_if<PlanErrorDocument>(&what_if.replanned)) {
-    out["replanned"] = ToJson(PlanResult(*refusal));
+  if (const auto* refusal = std::get_if<plan::PlanError>(&what_if.replanned)) {
+    out["replanned"] = ToJson(plan::PlanResult(*refusal));
   } else {
     const auto& planned = std::get<PlannedStep>(what_if.replanned);
     out["replanned"] = ToJson(planned.step);
-    out["replanned"]["plan"] = ToJson(PlanResult(planned.plan));
+    out["replanned"]["plan"] = ToJson(plan::PlanResult(planned.plan));
   }
   return out;
 }
@@ -124,10 +124,10 @@ const char* NameOf(scheduler::TimelineSpan::Kind kind) {
 }  // namespace
 
 std::string PrintSimulation(const SimulationResult& answer) {
-  if (const auto* refusal = std::get_if<PlanErrorDocument>(&answer)) return PrintPlan(*refusal);
+  if (const auto* refusal = std::get_if<plan::PlanError>(&answer)) return PrintPlan(*refusal);
   const auto& simulation = std::get<SimulationDocument>(answer);
   json out = ToJson(simulation.step);
-  out["plan"] = ToJson(PlanResult(simulation.plan));
+  out["plan"] = ToJson(plan::PlanResult(simulation.plan));
   out["predicted_step_seconds"] = simulation.plan.predicted_step_seconds;
   out["what_if"] = json::array();
   for (const WhatIfDocument& what_if : simulation.what_if) out["what_if"].push_back(ToJson(what_if));

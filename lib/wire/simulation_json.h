@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "lib/plan/plan.h"
 #include "lib/scheduler/timeline.h"
-#include "lib/wire/plan_json.h"
 
 namespace fusionllm::wire {
 
@@ -83,7 +83,7 @@ struct SimulatedStep {
 };
 
 struct PlannedStep {
-  PlanDocument plan;
+  plan::Plan plan;
   SimulatedStep step;
 };
 
@@ -93,16 +93,16 @@ struct WhatIfDocument {
   double before_seconds = 0;
   std::optional<SimulatedStep> same_plan;
   std::string same_plan_reason;  // why there is none
-  std::variant<PlannedStep, PlanErrorDocument> replanned;
+  std::variant<PlannedStep, plan::PlanError> replanned;
 };
 
 struct SimulationDocument {
-  PlanDocument plan;
+  plan::Plan plan;
   SimulatedStep step;
   std::vector<WhatIfDocument> what_if;
 };
 
-using SimulationResult = std::variant<SimulationDocument, PlanErrorDocument>;
+using SimulationResult = std::variant<SimulationDocument, plan::PlanError>;
 
 std::string PrintSimulation(const SimulationResult& answer);
 

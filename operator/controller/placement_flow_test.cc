@@ -5,6 +5,7 @@
 #include <atomic>
 #include <latch>
 
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 #include "operator/controller/testing/two_clusters_fixture.h"
 #include "operator/placement/hint_cache.h"
@@ -331,7 +332,7 @@ class AdvisedTest : public TwoPlacesTest {
   ~AdvisedTest() override { reconciler_.reset(); }
 
   static std::string PlanOn(const std::vector<std::string>& devices) {
-    wire::PlanDocument plan{.strategy = "op-fence", .predicted_step_seconds = 0.25, .graph_hash = "0123456789abcdef"};
+    plan::Plan plan{.strategy = "op-fence", .predicted_step_seconds = 0.25, .graph_hash = "0123456789abcdef"};
     for (const std::string& device : devices) {
       plan.stages.push_back({.index = static_cast<int>(plan.stages.size()), .devices = {device}, .ops = {device}});
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/kube/testing/fake_clock.h"
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 
 namespace fusionllm::op::placement {
@@ -15,8 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string PlanInParis() {
-  return wire::PrintPlan(wire::PlanDocument{
-      .strategy = "op-fence", .graph_hash = "0123456789abcdef", .stages = {{.index = 0, .devices = {"paris-0"}, .ops = {"a"}}}});
+  return wire::PrintPlan(
+      plan::Plan{.strategy = "op-fence", .graph_hash = "0123456789abcdef", .stages = {{.index = 0, .devices = {"paris-0"}, .ops = {"a"}}}});
 }
 
 class HintCacheTest : public ::testing::Test {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 #include "operator/placement/query.h"
 
@@ -24,16 +25,16 @@ PlacementHint Unanswered(absl::string_view why) {
 
 PlacementHint PlacementHintOf(const absl::StatusOr<std::string>& answer) {
   if (!answer.ok()) return Unanswered(answer.status().message());
-  const absl::StatusOr<wire::PlanResult> parsed = wire::ParsePlan(*answer);
+  const absl::StatusOr<plan::PlanResult> parsed = wire::ParsePlan(*answer);
   if (!parsed.ok()) return Unanswered(parsed.status().message());
-  if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&*parsed)) {
+  if (const auto* refusal = std::get_if<plan::PlanError>(&*parsed)) {
     return {.reason = kPlanInfeasible,
             .message = absl::StrCat("The scheduler expects that no plan is possible (", refusal->reason, "): ", refusal->message, ". ",
                                     kAsWithout)};
   }
-  const auto& plan = std::get<wire::PlanDocument>(*parsed);
+  const auto& plan = std::get<plan::Plan>(*parsed);
   std::map<std::string, int64_t> counts;
-  for (const wire::PlanStage& stage : plan.stages) {
+  for (const plan::Stage& stage : plan.stages) {
     for (const std::string& device : stage.devices) ++counts[ClusterOf(device)];
   }
   PlacementHint advice{.reason = kPlanFound};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 
 namespace fusionllm::op::placement {
@@ -13,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::string PlanOn(const std::vector<std::string>& devices) {
-  wire::PlanDocument plan{.strategy = "op-fence", .predicted_step_seconds = 0.25, .graph_hash = "0123456789abcdef"};
+  plan::Plan plan{.strategy = "op-fence", .predicted_step_seconds = 0.25, .graph_hash = "0123456789abcdef"};
   for (const std::string& device : devices) {
     plan.stages.push_back({.index = static_cast<int>(plan.stages.size()), .devices = {device}, .ops = {"op" + device}});
   }
@@ -29,9 +30,9 @@ TEST(PlacementHintTest, ClustersCountByTheirStages) {
 
 TEST(PlacementHintTest, RejectionNamesShortage) {
   const PlacementHint advice =
-      PlacementHintOf(wire::PrintPlan(wire::PlanErrorDocument{.reason = "InsufficientMemory",
-                                                              .message = "stage 3 needs 11.2 GiB, the largest device has 8 GiB",
-                                                              .shortfall = {"memory_bytes", 12e9, 8e9}}));
+      PlacementHintOf(wire::PrintPlan(plan::PlanError{.reason = "InsufficientMemory",
+                                                      .message = "stage 3 needs 11.2 GiB, the largest device has 8 GiB",
+                                                      .shortfall = {"memory_bytes", 12e9, 8e9}}));
   EXPECT_THAT(advice.ranking, IsEmpty());
   EXPECT_EQ(advice.reason, kPlanInfeasible);
   EXPECT_THAT(advice.message, HasSubstr("(InsufficientMemory): stage 3 needs 11.2 GiB, the largest device has 8 GiB."));

@@ -46,7 +46,7 @@ class CheckpointExchange final : public v1::CheckpointExchange::Service {
  public:
   struct Epoch {
     uint32_t number = 0;
-    std::vector<std::string> devices;   // by rank (broker::PlanSummary)
+    std::vector<std::string> devices;   // by rank (broker::RunPlan)
     std::vector<int64_t> memory_bytes;  // by rank; 0: not known
     int replicas = 1;
     std::string restore_from;  // a checkpoint; empty: none

@@ -137,7 +137,7 @@ absl::Status CheckStaged(const std::string& directory, const broker::CommitCheck
 }
 
 absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::FusionJob& job, const std::string& directory,
-                                                                 int64_t first_sequence, const broker::PlanSummary& plan,
+                                                                 int64_t first_sequence, const broker::RunPlan& plan,
                                                                  const broker::CommitCheckpoint& commit,
                                                                  const workload::InputFingerprints& contents) {
   const std::string resolved = job::ToYaml(job);
@@ -147,7 +147,7 @@ absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::Fusi
                                 .step = commit.step,
                                 .first_sequence = first_sequence,
                                 .samples_consumed = commit.samples_consumed,
-                                .micro_batch_size = plan.micro_batch_size,
+                                .micro_batch_size = plan.plan.micro_batch_size,
                                 .codec_limit = commit.codec_limit,
                                 .contents = contents,
                                 .seed = static_cast<uint64_t>(job.spec.training.seed),

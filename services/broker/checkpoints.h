@@ -46,7 +46,7 @@ absl::Status CheckStaged(const std::string& directory, const broker::CommitCheck
 
 // Writes index and manifest beside the shards of `commit.step`, makes the folder visible, prunes old ones.
 absl::StatusOr<checkpoint::CommittedCheckpoint> CommitCheckpoint(const job::FusionJob& job, const std::string& directory,
-                                                                 int64_t first_sequence, const broker::PlanSummary& plan,
+                                                                 int64_t first_sequence, const broker::RunPlan& plan,
                                                                  const broker::CommitCheckpoint& commit,
                                                                  const workload::InputFingerprints& contents = {});
 

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "lib/base/source_file.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/broker/run_log.h"
@@ -57,8 +58,8 @@ std::string SectionOf(const std::string& type) {
 }
 
 // A plan in which nothing is left out of the text for being empty.
-wire::PlanDocument FullPlan() {
-  wire::PlanDocument plan;
+plan::Plan FullPlan() {
+  plan::Plan plan;
   plan.strategy = "op-fence";
   plan.micro_batches = 2;
   plan.replicas = 2;
@@ -86,7 +87,7 @@ std::vector<json> Lines() {
   const std::string path = folder / "out";
   std::FILE* const out = std::fopen(path.c_str(), "w");
   RunLog log(out, 10, 1);
-  log.Plan({.document = wire::PrintPlan(FullPlan()), .devices = {"a", "b"}, .memory_bytes = {1, 1}, .replicas = 2}, 1);
+  log.Plan({.document = wire::PrintPlan(FullPlan()), .devices = {"a", "b"}, .plan = FullPlan()}, 1);
   log.Step(1, {.step = 1, .loss = 1, .step_seconds = 0.5});
   v1::EvaluationReport evaluation;
   evaluation.set_accuracy(0.5);

@@ -103,7 +103,7 @@ TEST_F(FailoverTest, AShardReportedTwiceIsNotTwoStages) {
 
 TEST_F(FailoverTest, OfReplicasTheShardsOfOneAreAllThatThereAre) {
   past_.plan.devices = {"a", "b", "c", "d"};
-  past_.plan.replicas = 2;
+  past_.plan.plan.replicas = 2;
   past_.shards = {Shard(10, 0), Shard(10, 1), Shard(20, 0)};
   WriteCheckpoint(10, {Shard(10, 0), Shard(10, 1)});
   WriteCheckpoint(20, {Shard(20, 0)});

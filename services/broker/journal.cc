@@ -26,20 +26,37 @@ bool IsBehindTheCheckpoint(const broker::ShardWritten& shard, const JournalState
   return !state.checkpoint_path.empty() && shard.step <= state.checkpoint_step;
 }
 
+// Of a plan of another build the entry has what a broker needs to lead its ranks on.
+broker::RunPlan UnreadPlan(const std::string& document, const json& entry) {
+  broker::RunPlan run{.document = document, .devices = entry.at("devices")};
+  const int replicas = entry.value("replicas", 1);
+  const bool fits = replicas >= 1 && run.devices.size() % static_cast<size_t>(replicas) == 0;
+  run.plan.replicas = fits ? replicas : 1;
+  run.plan.stages.resize(static_cast<size_t>(run.stages()));
+  const auto memory_bytes = entry.at("memory_bytes").get<std::vector<int64_t>>();
+  for (size_t rank = 0; rank < run.devices.size() && rank < memory_bytes.size(); ++rank) {
+    plan::Stage& stage = run.plan.stages[static_cast<size_t>(run.StageOf(static_cast<int>(rank)))];
+    stage.index = run.StageOf(static_cast<int>(rank));
+    stage.devices.push_back(run.devices[rank]);
+    stage.by_replica.push_back({.memory_bytes = memory_bytes[rank]});
+  }
+  return run;
+}
+
+broker::RunPlan PlanOf(const std::string& document, const json& entry) {
+  absl::StatusOr<broker::RunPlan> plan = ReadRunPlan(document);
+  if (!plan.ok()) return UnreadPlan(document, entry);
+  plan->devices = entry.at("devices");
+  if (plan->devices.size() % static_cast<size_t>(plan->plan.replicas) != 0) plan->plan.replicas = 1;  // no entry of ours
+  return *std::move(plan);
+}
+
 void Replay(const json& entry, JournalState& state) {
   const std::string kind = entry.at("entry");
   if (kind == "epoch") {
     state.epoch = entry.at("epoch");
     const std::string document = entry.at("plan");
-    if (absl::StatusOr<broker::PlanSummary> plan = SummaryOf(document); plan.ok()) {
-      state.plan = OnDevices(*std::move(plan), entry.at("devices"));
-    } else {
-      state.plan = {.document = document, .devices = entry.at("devices")};
-      state.plan.replicas = entry.value("replicas", 1);
-    }
-    const int replicas = state.plan.replicas, devices = static_cast<int>(state.plan.devices.size());
-    if (replicas < 1 || devices % replicas != 0) state.plan.replicas = 1;  // no plan of ours
-    state.plan.memory_bytes = entry.at("memory_bytes").get<std::vector<int64_t>>();
+    state.plan = PlanOf(document, entry);
     state.plan.executors = entry.value("executors", 0);
     state.plan.wanted = entry.value("wanted", 0);
     state.codec_limit = entry.value("codec_limit", "");
@@ -157,14 +174,14 @@ absl::Status Journal::Append(const std::string& line, bool sync) {
   return status;
 }
 
-absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
+absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::RunPlan& plan, const std::map<std::string, std::string>& profiles,
                                   const std::vector<broker::Link>& links, const std::string& codec_limit, const Traffic& earlier_bytes) {
   json entry = {{"entry", "epoch"},
                 {"epoch", epoch},
                 {"plan", plan.document},
                 {"devices", plan.devices},
-                {"replicas", plan.replicas},
-                {"memory_bytes", plan.memory_bytes},
+                {"replicas", plan.plan.replicas},
+                {"memory_bytes", plan.MemoryBytes()},
                 {"executors", plan.executors},
                 {"wanted", plan.wanted},
                 {"profiles", profiles},

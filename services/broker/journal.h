@@ -20,7 +20,7 @@ using Traffic = std::map<std::string, std::map<std::string, int64_t>>;
 struct JournalState {
   uint32_t epoch = 0;  // 0: no plan was ever in force
   bool ended = false;  // the run had finished
-  broker::PlanSummary plan;
+  broker::RunPlan plan;
   std::string codec_limit;  // broker::RequestPlan's
   broker::CodecLimits codec_limits;
   int backoffs = 0;  // times that these two were made less aggressive
@@ -46,7 +46,7 @@ class Journal {
   Journal(Journal&& other) noexcept : fd_(other.fd_), path_(std::move(other.path_)) { other.fd_ = -1; }
   ~Journal();
 
-  absl::Status RecordEpoch(uint32_t epoch, const broker::PlanSummary& plan, const std::map<std::string, std::string>& profiles,
+  absl::Status RecordEpoch(uint32_t epoch, const broker::RunPlan& plan, const std::map<std::string, std::string>& profiles,
                            const std::vector<broker::Link>& links, const std::string& codec_limit, const Traffic& earlier_bytes);
   absl::Status RecordStep(uint32_t epoch, const broker::StepRecord& record);
   // What one device has sent since the epoch began.

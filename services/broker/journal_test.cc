@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/broker/testing/run_plans.h"
+#include "lib/wire/plan_json.h"
 #include "services/broker/testing/file_size_limit.h"
 
 namespace fusionllm::services {
@@ -47,7 +49,7 @@ TEST(Journal, WhatSendersFoundOfTheirCodecsIsKeptOverPlans) {
     ASSERT_TRUE(journal.ok()) << journal.status();
     ASSERT_TRUE(journal->RecordCodecLimits("", {{{"lm_head", false}, "int8"}}).ok());
     ASSERT_TRUE(journal->RecordCodecLimits("int8", limits).ok());
-    ASSERT_TRUE(journal->RecordEpoch(2, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, "int8", {}).ok());
+    ASSERT_TRUE(journal->RecordEpoch(2, {.document = "{}", .devices = {"a"}}, {}, {}, "int8", {}).ok());
   }
   JournalState state;
   ASSERT_TRUE(Journal::Open(path, &state).ok());
@@ -80,7 +82,7 @@ TEST(Journal, AShortPlanStaysOneInTheNextLifeOfTheBroker) {
   const base::TempFolder folder;
   const std::string path = folder / "broker.journal";
   JournalState state;
-  const broker::PlanSummary plan{.document = R"({"stages": [{"devices": ["a"]}]})", .devices = {"a"}, .executors = 1, .wanted = 2};
+  const broker::RunPlan plan{.document = R"({"stages": [{"devices": ["a"]}]})", .devices = {"a"}, .executors = 1, .wanted = 2};
   ASSERT_TRUE(Journal::Open(path, &state)->RecordEpoch(1, plan, {}, {}, "", {}).ok());
   JournalState again;
   ASSERT_TRUE(Journal::Open(path, &again).ok());
@@ -88,14 +90,29 @@ TEST(Journal, AShortPlanStaysOneInTheNextLifeOfTheBroker) {
   EXPECT_EQ(again.plan.wanted, 2);
 }
 
-// Two replicas of two stages, a > b and c > d; s has taken d's rank.
-constexpr char kReplicas[] = R"({"replicas": 2, "micro_batches": 8, "micro_batches_by_replica": [5, 3], "stages": [
-    {"devices": ["a", "c"], "by_replica": [{"compute_seconds": 0.5, "memory_bytes": 1}, {"compute_seconds": 0.3, "memory_bytes": 3}]},
-    {"devices": ["b", "d"], "by_replica": [{"compute_seconds": 0.4, "memory_bytes": 2}, {"compute_seconds": 0.2, "memory_bytes": 4}]}],
-    "links": [{"src": "c", "dst": "d", "codec": "int8", "bytes": 70}]})";
+// Two replicas of two stages, a > b and c > d.
+plan::Plan TwoReplicas() {
+  return {.micro_batches = 8,
+          .replicas = 2,
+          .micro_batches_by_replica = {5, 3},
+          .stages = {{.index = 0,
+                      .devices = {"a", "c"},
+                      .ops = {"wte"},
+                      .by_replica = {{.compute_seconds = 0.5, .memory_bytes = 1}, {.compute_seconds = 0.3, .memory_bytes = 3}},
+                      .chain = {0, 1},
+                      .chunk_bytes = 1},
+                     {.index = 1,
+                      .devices = {"b", "d"},
+                      .ops = {"loss"},
+                      .by_replica = {{.compute_seconds = 0.4, .memory_bytes = 2}, {.compute_seconds = 0.2, .memory_bytes = 4}},
+                      .chain = {0, 1},
+                      .chunk_bytes = 1}},
+          .links = {{.src = "c", .dst = "d", .src_stage = 0, .dst_stage = 1, .bytes = 70, .codec = "int8"}}};
+}
 
-broker::PlanSummary Replicas(const std::string& document = kReplicas) {
-  return {.document = document, .devices = {"a", "b", "c", "s"}, .memory_bytes = {1, 2, 3, 40}, .replicas = 2};
+// s has taken d's rank.
+broker::RunPlan Replicas(const std::string& document = wire::PrintPlan(TwoReplicas())) {
+  return {.document = document, .devices = {"a", "b", "c", "s"}, .plan = TwoReplicas()};
 }
 
 TEST(Journal, AfterACrashEveryRankIsTheSameExecutors) {
@@ -113,18 +130,17 @@ TEST(Journal, AfterACrashEveryRankIsTheSameExecutors) {
   }
   JournalState again;
   ASSERT_TRUE(Journal::Open(path, &again).ok());
-  const broker::PlanSummary& plan = again.plan;
+  const broker::RunPlan& plan = again.plan;
   EXPECT_EQ(again.epoch, 3u);
-  EXPECT_EQ(plan.replicas, 2);
+  EXPECT_EQ(plan.plan.replicas, 2);
   EXPECT_EQ(plan.stages(), 2);
   EXPECT_THAT(plan.devices, ElementsAre("a", "b", "c", "s"));
   EXPECT_EQ(plan.Describe(3), "stage 1 of replica 1");
-  EXPECT_THAT(plan.micro_batches_by_replica, ElementsAre(5, 3));
-  EXPECT_THAT(plan.memory_bytes, ElementsAre(1, 2, 3, 40));
-  EXPECT_THAT(plan.stage_busy_s, ElementsAre(0.5, 0.4, 0.3, 0)) << "of s in d's rank nothing is expected";
-  ASSERT_EQ(plan.links.size(), 1u);
-  EXPECT_EQ(plan.links[0].src_rank, 2);
-  EXPECT_EQ(plan.links[0].dst_rank, 3);
+  EXPECT_THAT(plan.plan.micro_batches_by_replica, ElementsAre(5, 3));
+  EXPECT_THAT(plan.MemoryBytes(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(broker::testing::BusySeconds(plan), ElementsAre(0.5, 0.4, 0.3, 0)) << "of s in d's rank nothing is expected";
+  ASSERT_EQ(plan.plan.links.size(), 1u);
+  EXPECT_EQ(plan.RanksOf(plan.plan.links[0]), std::pair(2, 3));
   EXPECT_EQ(again.last_step, 7);
   EXPECT_EQ(again.codec_limit, "int8");
   EXPECT_EQ(again.earlier_bytes["d"]["c"], 900);
@@ -147,7 +163,7 @@ TEST(Journal, AfterACrashEveryRankIsTheSameExecutors) {
 
 TEST(Journal, CountsRanksWhenThePlanIsUnreadable) {
   const base::TempFolder folder;
-  const auto reread = [&](const broker::PlanSummary& plan) {
+  const auto reread = [&](const broker::RunPlan& plan) {
     const std::string path = folder / "broker.journal";
     EXPECT_TRUE(Journal::Discard(path).ok());
     JournalState state, again;
@@ -155,10 +171,12 @@ TEST(Journal, CountsRanksWhenThePlanIsUnreadable) {
     EXPECT_TRUE(Journal::Open(path, &again).ok());
     return again.plan;
   };
-  EXPECT_EQ(reread(Replicas("of a newer build")).stages(), 2);
-  broker::PlanSummary odd = Replicas("of a newer build");
+  const broker::RunPlan newer = reread(Replicas("of a newer build"));
+  EXPECT_EQ(newer.stages(), 2);
+  EXPECT_THAT(newer.MemoryBytes(), ElementsAre(1, 2, 3, 4));
+  broker::RunPlan odd = Replicas("of a newer build");
   odd.devices.pop_back();
-  EXPECT_EQ(reread(odd).replicas, 1) << "three devices are no two pipelines";
+  EXPECT_EQ(reread(odd).plan.replicas, 1) << "three devices are no two pipelines";
 }
 
 TEST(Journal, WhereAShardStaysIsKept) {

@@ -16,6 +16,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/broker/codec_limit.h"
 #include "lib/job/parse.h"
+#include "lib/plan/plan.h"
 #include "lib/security/grpc_messages/uncompressed_messages.h"
 #include "lib/wire/plan_json.h"
 #include "lib/wire/replan_json.h"
@@ -68,14 +69,14 @@ bool Pause(std::chrono::milliseconds pause, const std::stop_token& stop) {
 }
 
 // The plan in force with the devices that run it now: spares that took stages over are not in its document.
-absl::StatusOr<wire::PlanDocument> DocumentOf(const broker::PlanInForce& in_force) {
-  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanResult answer, wire::ParsePlan(in_force.document));
-  auto* plan = std::get_if<wire::PlanDocument>(&answer);
+absl::StatusOr<plan::Plan> DocumentOf(const broker::PlanInForce& in_force) {
+  FUSIONLLM_ASSIGN_OR_RETURN(plan::PlanResult answer, wire::ParsePlan(in_force.document));
+  auto* plan = std::get_if<plan::Plan>(&answer);
   if (plan == nullptr || plan->replicas > 1 || plan->stages.size() != in_force.devices.size()) {
     return absl::InternalError("the plan in force has no document to ask with");
   }
   for (size_t s = 0; s < in_force.devices.size(); ++s) plan->stages[s].devices = {in_force.devices[s]};
-  for (wire::PlanLink& link : plan->links) {
+  for (plan::Link& link : plan->links) {
     link.src = in_force.devices[link.src_stage];
     link.dst = in_force.devices[link.dst_stage];
   }
@@ -85,7 +86,7 @@ absl::StatusOr<wire::PlanDocument> DocumentOf(const broker::PlanInForce& in_forc
 // The plan of an answer to Replan. Errors: FailedPrecondition, saying why, when it is to stay.
 absl::StatusOr<std::string> PlanToMoveTo(const std::string& document) {
   FUSIONLLM_ASSIGN_OR_RETURN(const wire::ReplanResult answer, wire::ParseReplan(document));
-  if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer)) return wire::PrintPlan(*refusal);
+  if (const auto* refusal = std::get_if<plan::PlanError>(&answer)) return wire::PrintPlan(*refusal);
   const auto& replan = std::get<wire::ReplanDocument>(answer);
   base::Log(base::LogLevel::kInfo, absl::StrCat("asked whether to leave the plan: ", replan.reason));
   if (replan.decision == wire::ReplanDecision::kStay) return absl::FailedPreconditionError(replan.reason);
@@ -95,8 +96,8 @@ absl::StatusOr<std::string> PlanToMoveTo(const std::string& document) {
 // What is expected of the running stages, under the strategy that made them.
 absl::StatusOr<std::string> RunningPlanOf(const std::string& document, const std::string& strategy) {
   FUSIONLLM_ASSIGN_OR_RETURN(wire::ReplanResult answer, wire::ParseReplan(document));
-  if (const auto* refusal = std::get_if<wire::PlanErrorDocument>(&answer)) return wire::PrintPlan(*refusal);
-  wire::PlanDocument& plan = std::get<wire::ReplanDocument>(answer).plan;
+  if (const auto* refusal = std::get_if<plan::PlanError>(&answer)) return wire::PrintPlan(*refusal);
+  plan::Plan& plan = std::get<wire::ReplanDocument>(answer).plan;
   plan.strategy = strategy;
   return wire::PrintPlan(plan);
 }
@@ -162,9 +163,9 @@ v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& p
 }
 
 // The refusal of an answer that is one.
-std::optional<wire::PlanErrorDocument> RefusalIn(const std::string& document) {
-  const absl::StatusOr<wire::PlanResult> answer = wire::ParsePlan(document);
-  const auto* const refusal = answer.ok() ? std::get_if<wire::PlanErrorDocument>(&*answer) : nullptr;
+std::optional<plan::PlanError> RefusalIn(const std::string& document) {
+  const absl::StatusOr<plan::PlanResult> answer = wire::ParsePlan(document);
+  const auto* const refusal = answer.ok() ? std::get_if<plan::PlanError>(&*answer) : nullptr;
   return refusal == nullptr ? std::nullopt : std::optional(*refusal);
 }
 
@@ -174,7 +175,7 @@ std::optional<wire::PlanErrorDocument> RefusalIn(const std::string& document) {
 absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOptions& options, const broker::RequestPlan& ask,
                                       v1::PlanRequest request) {
   FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
-  const std::optional<wire::PlanErrorDocument> refusal = RefusalIn(plan.plan_document());
+  const std::optional<plan::PlanError> refusal = RefusalIn(plan.plan_document());
   absl::StatusOr<job::FusionJob> job = job::ParseFusionJob(request.job_document(), "job.yaml");
   if (!refusal.has_value() || !job.ok()) return plan.plan_document();
   const auto ask_about = [&](const job::FusionJob& less) -> absl::StatusOr<std::string> {
@@ -221,7 +222,7 @@ PlanFunction AskScheduler(PlanClientOptions options) {
     }
     v1::ReplanRequest request;
     *request.mutable_now() = now;
-    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument running, DocumentOf(*ask.in_force));
+    FUSIONLLM_ASSIGN_OR_RETURN(const plan::Plan running, DocumentOf(*ask.in_force));
     request.set_running_document(wire::PrintPlan(running));
     request.set_figures_only(ask.figures_only);
     request.set_steps_left(ask.in_force->steps_left);

@@ -11,6 +11,7 @@
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
 #include "lib/security/credential_files.h"
+#include "lib/wire/plan_json.h"
 #include "lib/wire/replan_json.h"
 #include "proto/fusionllm/v1/scheduler.grpc.pb.h"
 #include "services/credentials.h"
@@ -164,8 +165,8 @@ TEST(PlanClientTest, AfterALossARefusalOfTheJobsReplicasIsFollowedByTheQuestionH
       "job.yaml");
   ASSERT_TRUE(job.ok()) << job.status();
   options.job = *job;
-  const std::string refusal = wire::PrintPlan(wire::PlanErrorDocument{.reason = "InsufficientMemory", .message = "of two"});
-  const std::string worse = wire::PrintPlan(wire::PlanErrorDocument{.reason = "InsufficientMemory", .message = "of one"});
+  const std::string refusal = wire::PrintPlan(plan::PlanError{.reason = "InsufficientMemory", .message = "of two"});
+  const std::string worse = wire::PrintPlan(plan::PlanError{.reason = "InsufficientMemory", .message = "of one"});
   const broker::RequestPlan again{.devices = {"a", "b", "c"}, .again = true};
   scheduler.AnswerPlans({refusal, "a plan with one"});
   EXPECT_EQ(*AskScheduler(options)("profiles", again, {}), "a plan with one");
@@ -213,9 +214,9 @@ TEST_F(PlanClientSizeTest, TheSizeOfARunIsKeptByEachFurtherPlan) {
 }
 
 TEST_F(PlanClientSizeTest, AnotherSizeIsAskedForWhereMemoryIsTooLittleForThatOfTheRun) {
-  const std::string memory = wire::PrintPlan(wire::PlanErrorDocument{
+  const std::string memory = wire::PrintPlan(plan::PlanError{
       .reason = "InsufficientMemory", .message = "of 16", .shortfall = {.what = "memory_bytes", .needed = 2, .available = 1}});
-  const std::string other = wire::PrintPlan(wire::PlanErrorDocument{.reason = "TooFewExecutors", .message = "of others"});
+  const std::string other = wire::PrintPlan(plan::PlanError{.reason = "TooFewExecutors", .message = "of others"});
   const broker::RequestPlan again{.devices = {"a"}, .again = true, .micro_batch_size = 16};
   scheduler_.AnswerPlans({memory, "a plan of 4"});
   EXPECT_EQ(Ask(again), "a plan of 4");
@@ -247,8 +248,8 @@ TEST(PlanClientTest, AStopEndsThePauseBetweenTwoAttempts) {
   EXPECT_EQ(scheduler.asked(), 1u);
 }
 
-wire::PlanDocument TwoStages(const std::string& first, const std::string& second) {
-  wire::PlanDocument plan{.strategy = "op-fence", .predicted_step_seconds = 1, .graph_hash = "0123456789abcdef"};
+plan::Plan TwoStages(const std::string& first, const std::string& second) {
+  plan::Plan plan{.strategy = "op-fence", .predicted_step_seconds = 1, .graph_hash = "0123456789abcdef"};
   plan.stages = {{.index = 0, .devices = {first}, .ops = {"a"}}, {.index = 1, .devices = {second}, .ops = {"b"}}};
   plan.links = {{.src = first, .dst = second, .src_stage = 0, .dst_stage = 1, .values = {"a"}}};
   return plan;
@@ -267,7 +268,7 @@ broker::RequestPlan Leave() {
 
 TEST(PlanClientTest, AQuestionWhetherToLeaveThePlanInForceGivesThePlanToMoveTo) {
   Scheduler scheduler({});
-  const wire::PlanDocument other = TwoStages("s0", "a0");
+  const plan::Plan other = TwoStages("s0", "a0");
   scheduler.AnswerReplan(
       wire::ReplanDocument{.decision = wire::ReplanDecision::kMove, .reason = "pays", .running_step_seconds = 2, .plan = other});
   const auto plan = AskScheduler(scheduler.Options())("profiles", Leave(), {});
@@ -306,11 +307,11 @@ TEST(PlanClientTest, WhoReadsTheDataIsSaidWithEachQuestion) {
 
 TEST(PlanClientTest, FiguresOfTheRunningStagesComeAsTheirPlan) {
   Scheduler scheduler({});
-  wire::PlanDocument slower = TwoStages("a0", "s0");
+  plan::Plan slower = TwoStages("a0", "s0");
   slower.predicted_step_seconds = 3;
   slower.strategy = "op-fence";
   scheduler.AnswerReplan(wire::ReplanDocument{.reason = "no other plan was looked for", .running_step_seconds = 3, .plan = slower});
-  wire::PlanDocument running = TwoStages("a0", "b0");
+  plan::Plan running = TwoStages("a0", "b0");
   running.strategy = "equal-ops";
   const broker::RequestPlan ask{.in_force = broker::PlanInForce{.document = wire::PrintPlan(running), .devices = {"a0", "s0"}},
                                 .figures_only = true};

@@ -50,7 +50,7 @@ void AddCompression(const v1::LinkBytes& link, json& line) {
 }
 
 // A spare may have taken a stage since the plan was made: the holder of a rank is named by it.
-json ParsePlan(const broker::PlanSummary& plan) {
+json ParsePlan(const broker::RunPlan& plan) {
   json document = base::ParseJson(plan.document);
   if (!document.is_object()) return json::object();
   std::map<std::string, std::string> now;  // by the name in the document
@@ -89,7 +89,7 @@ void RunLog::Write(json line) {
   std::fflush(out_);
 }
 
-void RunLog::Plan(const broker::PlanSummary& plan, uint32_t epoch) {
+void RunLog::Plan(const broker::RunPlan& plan, uint32_t epoch) {
   earlier_bytes_ = SentBytes();
   earlier_evaluation_bytes_ = EvaluationBytes();
   plan_ = plan;
@@ -283,8 +283,8 @@ void RunLog::Summary(const broker::PlanMonitor::Ends& representative_links) {
                               {"busy_ratio", seconds > 0 ? totals.busy_seconds / seconds : 0.0},
                               {"lateness_seconds", totals.lateness_seconds},
                               {"peak_memory_bytes", totals.peak_memory_bytes},
-                              {"predicted_memory_bytes", plan_.memory_bytes[i]}});
-    if (plan_.replicas > 1) line["stages"].back()["replica"] = plan_.ReplicaOf(static_cast<int>(i));
+                              {"predicted_memory_bytes", plan_.MemoryBytesOf(static_cast<int>(i))}});
+    if (plan_.plan.replicas > 1) line["stages"].back()["replica"] = plan_.ReplicaOf(static_cast<int>(i));
   }
   Write(line);
 }

@@ -21,7 +21,7 @@ class RunLog {
   // `tokens_per_step`: targets of a global batch, of images one each; `samples_per_step`: its size. Lines go to `out`, flushed one by one.
   RunLog(std::FILE* out, int64_t tokens_per_step, int64_t samples_per_step);
 
-  void Plan(const broker::PlanSummary& plan, uint32_t epoch);
+  void Plan(const broker::RunPlan& plan, uint32_t epoch);
   // Whether it is the first one of the run in which no target counts: such a step has no loss.
   bool Step(uint32_t epoch, const broker::StepRecord& record);
   // What an earlier life of the broker has reported and counted already: not reported again.
@@ -53,7 +53,7 @@ class RunLog {
 
   std::FILE* const out_;
   const int64_t tokens_per_step_, samples_per_step_;
-  broker::PlanSummary plan_;
+  broker::RunPlan plan_;
   std::map<int64_t, broker::StepRecord> steps_;  // the newest record of each step
   std::vector<double> step_seconds_;             // of the plan in force
   std::map<std::string, StageTotals> stages_;    // by device, of the plan in force

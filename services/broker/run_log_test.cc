@@ -7,6 +7,7 @@
 
 #include "lib/base/source_file.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/broker/testing/run_plans.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
@@ -20,7 +21,11 @@ class RunLogTest : public ::testing::Test {
  protected:
   ~RunLogTest() override { std::fclose(out_); }
 
-  static broker::PlanSummary Plan() { return {.document = kTwoStagePlan, .devices = {"a", "b"}, .memory_bytes = {1, 1}}; }
+  static broker::RunPlan Plan() {
+    broker::RunPlan plan = broker::testing::PlanOn({"a", "b"}, {}, /*memory_bytes=*/1);
+    plan.document = kTwoStagePlan;
+    return plan;
+  }
 
   // A stage's report of a step in which, as in each before, it was busy for 0.1 s and sent `bytes` to its peer.
   static v1::StageTimes Times(uint32_t epoch, int64_t step, const std::string& peer, int64_t bytes) {
@@ -125,7 +130,7 @@ TEST_F(RunLogTest, AnAccuracyThatWasNotCountedIsNull) {
 
 TEST_F(RunLogTest, LinksHaveTheDevicesOfNowAndKeepTheCodecsOfEarlierPlans) {
   RunLog log(out_, 1, 1);
-  broker::PlanSummary plan = Plan();
+  broker::RunPlan plan = Plan();
   plan.document = R"({"stages": [{"devices": ["a"]}, {"devices": ["b"]}],
                       "links": [{"src": "a", "dst": "b", "src_stage": 0, "dst_stage": 1, "codec": "int8", "ratio": 3.9}]})";
   log.Plan(plan, 1);
@@ -145,11 +150,11 @@ TEST_F(RunLogTest, LinksHaveTheDevicesOfNowAndKeepTheCodecsOfEarlierPlans) {
 
 TEST_F(RunLogTest, ReplicasAreNamedByStageAndReplica) {
   RunLog log(out_, 1, 1);
-  const broker::PlanSummary plan{.document = R"({"replicas": 2, "stages": [{"devices": ["a", "c"]}, {"devices": ["b", "d"]}],
-                      "links": [{"src": "c", "dst": "d", "src_stage": 0, "dst_stage": 1, "codec": "int8", "ratio": 3.9}]})",
-                                 .devices = {"a", "b", "c", "spare"},  // which has taken a rank from d
-                                 .memory_bytes = {1, 2, 3, 4},
-                                 .replicas = 2};
+  broker::RunPlan plan = broker::testing::PlanOn({"a", "b", "c", "d"}, {}, /*memory_bytes=*/0, /*replicas=*/2);
+  plan.document = R"({"replicas": 2, "stages": [{"devices": ["a", "c"]}, {"devices": ["b", "d"]}],
+                      "links": [{"src": "c", "dst": "d", "src_stage": 0, "dst_stage": 1, "codec": "int8", "ratio": 3.9}]})";
+  for (int rank = 0; rank < 4; ++rank) plan.plan.stages[rank % 2].by_replica[rank / 2].memory_bytes = rank + 1;
+  plan.devices[3] = "spare";  // has taken the rank from d
   log.Plan(plan, 1);
   EXPECT_EQ(LastLine()["stages"][0]["devices"], json({"a", "c"}));
   EXPECT_EQ(LastLine()["stages"][1]["devices"], json({"b", "spare"}));
@@ -287,7 +292,7 @@ TEST_F(RunLogTest, ABackoffCarriesItsFigures) {
 }
 
 TEST_F(RunLogTest, TheSummaryComparesWhatCompressionWasExpectedToDoWithWhatItDid) {
-  broker::PlanSummary plan = Plan();
+  broker::RunPlan plan = Plan();
   RunLog log(out_, 1, 1);
   log.Plan(plan, 1);
   log.Summary({});

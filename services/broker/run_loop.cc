@@ -291,7 +291,7 @@ void RunLoop::TakeEvaluation(const std::string& name, const v1::EvaluationReport
 
 // Evaluations are replica 0's.
 bool RunLoop::RunsReplicaZero(const std::string& name) const {
-  const broker::PlanSummary& plan = state_.plan();
+  const broker::RunPlan& plan = state_.plan();
   const auto rank = std::find(plan.devices.begin(), plan.devices.end(), name);
   return rank != plan.devices.end() && plan.ReplicaOf(static_cast<int>(rank - plan.devices.begin())) == 0;
 }
@@ -336,7 +336,7 @@ bool RunLoop::MayTrace(const std::string& name, const v1::StageTimes& times) {
   constexpr int64_t kMaxSpansPerMicroBatch = 8, kOtherSpans = 64, kUnknownMicroBatches = 4096;
   Traces& traces = traces_[name];
   if (traces.epoch != times.epoch()) traces = {.epoch = times.epoch()};
-  const int64_t known = state_.plan().micro_batches, micro_batches = known > 0 ? known : kUnknownMicroBatches;
+  const int64_t known = state_.plan().plan.micro_batches, micro_batches = known > 0 ? known : kUnknownMicroBatches;
   return ++traces.count <= kMaxTraces && times.spans_size() <= kMaxSpansPerMicroBatch * micro_batches + kOtherSpans;
 }
 

@@ -69,10 +69,11 @@ void RunLoop::Execute(const broker::RequestPlan& action) {
 void RunLoop::OpenExchange(uint32_t epoch, const std::string& restore_from) {
   if (options_.exchange == nullptr || exchanging_ == epoch) return;
   exchanging_ = epoch;
+  const broker::RunPlan& plan = state_.plan();
   options_.exchange->Open({.number = epoch,
-                           .devices = state_.plan().devices,
-                           .memory_bytes = state_.plan().memory_bytes,
-                           .replicas = state_.plan().replicas,
+                           .devices = plan.devices,
+                           .memory_bytes = plan.MemoryBytes(),
+                           .replicas = plan.plan.replicas,
                            .restore_from = restore_from,
                            .tensors = TensorsOfStages()});
 }
@@ -98,11 +99,12 @@ void RunLoop::Execute(const broker::SendAssign& action) {
   assign.set_epoch(action.epoch);
   assign.set_plan_document(state_.plan().document);
   assign.set_stage(action.stage);
-  const broker::PlanSummary& plan = state_.plan();
+  const broker::RunPlan& plan = state_.plan();
   for (int rank = 0; rank < static_cast<int>(plan.devices.size()); ++rank) {
     const std::string& device = plan.devices[static_cast<size_t>(rank)];
     if (plan.ReplicaOf(rank) == action.replica) *assign.add_peers() = PeerOf(state_.members(), device, action.name);
-    if (plan.replicas > 1 && plan.StageOf(rank) == action.stage) *assign.add_replicas() = PeerOf(state_.members(), device, action.name);
+    if (plan.plan.replicas > 1 && plan.StageOf(rank) == action.stage)
+      *assign.add_replicas() = PeerOf(state_.members(), device, action.name);
   }
   assign.set_replica(action.replica);
   assign.set_restore_from(action.restore_from);

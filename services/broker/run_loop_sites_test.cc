@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/checkpoint/site_store.h"
 #include "lib/checkpoint/testing/sample.h"
@@ -36,7 +37,7 @@ class RunLoopSitesTest : public ::testing::Test {
   RunLoopSitesTest() {
     std::filesystem::create_directories(checkpoints_);  // as its id has it
     broker::RunState state({.expected = {"a"}, .total_steps = kSteps, .checkpoints = true, .last_epoch = 1});
-    state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 1);
+    state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {{"a", "{}"}}, {}, 1);
     RunLoopOptions options{.checkpoint_directory = checkpoints_, .shard_fetcher = &recall_};
     options.find_fallback = [this](const checkpoint::CheckpointFilter& eligible) { return another_(eligible); };
     options.job.spec.checkpoint.emplace();

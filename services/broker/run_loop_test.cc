@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "lib/base/log.h"
 #include "lib/base/testing/temp_folder.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/checkpoint/testing/sample.h"
 #include "lib/wire/profile_json.h"
 #include "proto/fusionllm/v1/broker.pb.h"
@@ -106,7 +107,7 @@ TEST_F(RunLoopTest, AnEventIsInTheRecordOnceAndInTheLogWhereThatIsAnotherStream)
 // No executor is left to say anything: only the loop's own beginning can start the wait that finds this out.
 TEST_F(RunLoopTest, ABrokerThatTakesOverARunWithoutExecutorsCanBeStopped) {
   broker::RunState state({.expected = {"a"}, .total_steps = 9, .last_epoch = 1, .gone = {"a"}});
-  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 4);
+  state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {{"a", "{}"}}, {}, 4);
   JournalState past;
   std::FILE* const out = std::tmpfile();
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out, 1, 1), nullptr, probe_);
@@ -128,7 +129,7 @@ TEST_F(RunLoopTest, ACheckpointThatIsWholeWhenTheRunStopsIsOnThePage) {
   broker::ShardWritten shard{.epoch = 1, .step = 4, .stage = 0};
   for (const checkpoint::FileEntry& file : staged->files) shard.files.push_back({file.name, file.bytes, file.sha256, file.tensors});
   broker::RunState state({.expected = {"a"}, .total_steps = 9, .checkpoints = true, .last_epoch = 1, .gone = {"a"}});
-  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {{"a", "{}"}}, {}, 4, {shard});
+  state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {{"a", "{}"}}, {}, 4, {shard});
   JournalState past;
   RunLoopOptions options{.checkpoint_directory = checkpoints};
   options.job.spec.checkpoint.emplace();
@@ -199,7 +200,7 @@ TEST_F(RunLoopTest, LargeReportsOfOneExecutorLeaveRoomForThoseOfTheOthers) {
 
 TEST_F(RunLoopTest, StoreRetriesAreReportedOnceAndForPlannedExecutorsOnly) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
-  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, 15);
+  state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
   v1::ExecutorMessage message;
@@ -221,7 +222,7 @@ TEST_F(RunLoopTest, StoreRetriesAreReportedOnceAndForPlannedExecutorsOnly) {
 
 TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
-  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, 15);
+  state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
   v1::ExecutorMessage message;
@@ -247,7 +248,7 @@ TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
 
 TEST_F(RunLoopTest, AnEvaluationCountsOnceAStepAndFromThePlansOwnStagesAlone) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
-  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}}, {}, {}, 15);
+  state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
   v1::ExecutorMessage message;
@@ -276,7 +277,7 @@ TEST_F(RunLoopTest, AnEvaluationCountsOnceAStepAndFromThePlansOwnStagesAlone) {
 
 TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a", "b"}});
-  state.Adopt(1, {.document = "{}", .devices = {"a", "b"}, .memory_bytes = {1, 1}}, {}, {}, 15);
+  state.Adopt(1, broker::testing::PlanOn({"a", "b"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
   v1::ExecutorMessage message;
@@ -301,7 +302,9 @@ TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
 
 TEST_F(RunLoopTest, TracesOfADeviceAreBoundedInNumberAndLength) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
-  state.Adopt(1, {.document = "{}", .devices = {"a"}, .memory_bytes = {1}, .micro_batches = 2}, {}, {}, 15);
+  broker::RunPlan plan = broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1);
+  plan.plan.micro_batches = 2;
+  state.Adopt(1, plan, {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
   v1::ExecutorMessage message;

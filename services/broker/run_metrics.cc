@@ -4,17 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "lib/base/json_text.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {
-
-using nlohmann::json;
 
 constexpr char kOther[] = "other";
 constexpr size_t kRecentSteps = 20;
@@ -92,7 +88,7 @@ RunMetrics::RunMetrics(metrics::Registry& registry, RunMetricsOptions options)
   registry.OnCollect([this] { Ages(); });
 }
 
-void RunMetrics::Plan(const broker::PlanSummary& plan) {
+void RunMetrics::Plan(const broker::RunPlan& plan) {
   const base::MutexLock lock(mutex_);
   stages_.clear();
   for (int rank = 0; rank < static_cast<int>(plan.devices.size()); ++rank) {
@@ -104,8 +100,7 @@ void RunMetrics::Plan(const broker::PlanSummary& plan) {
   for (const metrics::Gauge& gauge : {busy_, bubble_, drift_}) gauge.Clear();
   stage_metrics_.NewPlan();
   progress_page_.Plan(plan);
-  const json document = base::ParseJson(plan.document);
-  predicted_step_s_ = document.is_object() ? document.value("predicted_step_seconds", 0.0) : 0.0;
+  predicted_step_s_ = plan.plan.predicted_step_seconds;
   predicted_.Set(predicted_step_s_);
 }
 

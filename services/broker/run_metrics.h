@@ -36,7 +36,7 @@ class RunMetrics {
   // `registry` must outlive the probe, and may be scraped only while the probe lives.
   RunMetrics(metrics::Registry& registry, RunMetricsOptions options);
 
-  void Plan(const broker::PlanSummary& plan);
+  void Plan(const broker::RunPlan& plan);
   void Step(const broker::StepRecord& record);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
   void Sent(const std::string& device, const v1::LinkBytes& link);  // as RunLog has it

@@ -25,8 +25,8 @@ class RunMetricsTest : public ::testing::Test {
     return at == std::string::npos ? kNone : std::stod(text.substr(at + line.size()));
   }
 
-  static broker::PlanSummary PlanOn(std::vector<std::string> devices, double predicted_s) {
-    return {.document = "{\"predicted_step_seconds\":" + std::to_string(predicted_s) + "}", .devices = std::move(devices)};
+  static broker::RunPlan PlanOn(std::vector<std::string> devices, double predicted_s) {
+    return {.devices = std::move(devices), .plan = {.predicted_step_seconds = predicted_s}};
   }
   static broker::StepRecord Step(int64_t step, double seconds, float loss = 2) {
     return {.step = step, .loss = loss, .gradient_norm = 0.5, .learning_rate = 1e-3, .step_seconds = seconds};
@@ -157,8 +157,8 @@ TEST_F(RunMetricsTest, ShareOfStagesInWhateverOrderReportsCome) {
 }
 
 TEST_F(RunMetricsTest, ReplicasOfAStageAreReportedByTheirMean) {
-  broker::PlanSummary plan = PlanOn({"a", "b", "c", "d"}, 1);  // c and d are a second pipeline
-  plan.replicas = 2;
+  broker::RunPlan plan = PlanOn({"a", "b", "c", "d"}, 1);  // c and d are a second pipeline
+  plan.plan.replicas = 2;
   probe_.Plan(plan);
   probe_.StageTimes("a", Times(1, 1.5, 0.5, 1));
   probe_.StageTimes("b", Times(1, 0.5, 0.1, 0.4));
@@ -313,8 +313,7 @@ TEST_F(RunMetricsTest, MembershipAndRecoveryFollowTheRun) {
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 3) << "nobody has a stage before there is a plan";
   feed(broker::LinkProbed{.link = {.src = "a", .dst = "b"}});
   ASSERT_EQ(state.phase(), broker::Phase::kPlanning);
-  broker::PlanSummary plan = PlanOn({"a", "b"}, 1);
-  plan.memory_bytes = {0, 0};
+  broker::RunPlan plan = PlanOn({"a", "b"}, 1);
   feed(broker::Planned{.id = 1, .plan = plan});
   for (const char* name : {"a", "b"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
   feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(1, 1)});

@@ -50,7 +50,7 @@ void Put(json& object, const char* key, double value) {
 
 }  // namespace
 
-void RunProgress::Plan(const broker::PlanSummary& plan) {
+void RunProgress::Plan(const broker::RunPlan& plan) {
   const base::MutexLock lock(mutex_);
   plan_ = plan;
   recent_step_s_ = 0;
@@ -119,9 +119,9 @@ std::string RunProgress::Json() const {
     Put(object, "step_seconds", recent_step_s_);
     Put(object, "eta_seconds", static_cast<double>(total_steps_ - (last_.has_value() ? last_->step : 0)) * recent_step_s_);
   }
-  if (plan_.predicted_step_s > 0) Put(object, "predicted_step_seconds", plan_.predicted_step_s);
+  if (const double step_s = plan_.plan.predicted_step_seconds; step_s > 0) Put(object, "predicted_step_seconds", step_s);
   json& stages = object["stages"] = plan_.devices;
-  if (plan_.replicas > 1) {
+  if (plan_.plan.replicas > 1) {
     stages = json(std::vector<std::vector<std::string>>(static_cast<size_t>(plan_.stages())));
     for (size_t rank = 0; rank < plan_.devices.size(); ++rank) {
       stages[static_cast<size_t>(plan_.StageOf(static_cast<int>(rank)))].push_back(plan_.devices[rank]);
@@ -133,18 +133,21 @@ std::string RunProgress::Json() const {
   }
 
   // The slowest link is the one on which the bytes of a step take longest at the rate that was measured.
-  const broker::PlannedLink* slowest = nullptr;
+  const plan::Link* slowest = nullptr;
   double slowest_s = 0;
-  for (const broker::PlannedLink& link : plan_.links) {
-    const auto measured = measured_.find({plan_.devices.at(link.src_rank), plan_.devices.at(link.dst_rank)});
+  for (const plan::Link& link : plan_.plan.links) {
+    const auto [src_rank, dst_rank] = plan_.RanksOf(link);
+    if (src_rank < 0) continue;
+    const auto measured = measured_.find({plan_.devices.at(src_rank), plan_.devices.at(dst_rank)});
     if (measured == measured_.end() || !representative_links_.contains(measured->first)) continue;
-    const double seconds = link.bytes / measured->second.bytes_per_s;
+    const double seconds = static_cast<double>(link.bytes) / measured->second.bytes_per_s;
     if (seconds <= slowest_s) continue;
     slowest = &link;
     slowest_s = seconds;
   }
   if (slowest != nullptr) {
-    const std::string &src = plan_.devices.at(slowest->src_rank), &dst = plan_.devices.at(slowest->dst_rank);
+    const auto [src_rank, dst_rank] = plan_.RanksOf(*slowest);
+    const std::string &src = plan_.devices.at(src_rank), &dst = plan_.devices.at(dst_rank);
     object["slowest_link"] = {{"src", src}, {"dst", dst}, {"codec", slowest->codec}};
     Put(object["slowest_link"], "bandwidth_bytes_per_second", measured_.at({src, dst}).bytes_per_s);
     Put(object["slowest_link"], "seconds_per_step", slowest_s);

@@ -28,7 +28,7 @@ class RunProgress {
   RunProgress(int64_t total_steps, int64_t targets_per_step, std::function<absl::Time()> now = absl::Now)
       : total_steps_(total_steps), targets_per_step_(targets_per_step), now_(std::move(now)) {}
 
-  void Plan(const broker::PlanSummary& plan);
+  void Plan(const broker::RunPlan& plan);
   // `recent_step_seconds`: mean of the last steps of the plan in force.
   void Step(const broker::StepRecord& record, double recent_step_seconds);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
@@ -56,7 +56,7 @@ class RunProgress {
   std::string phase_ ABSL_GUARDED_BY(mutex_) = "starting";
   uint32_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t members_ ABSL_GUARDED_BY(mutex_) = 0;
-  broker::PlanSummary plan_ ABSL_GUARDED_BY(mutex_);
+  broker::RunPlan plan_ ABSL_GUARDED_BY(mutex_);
   std::optional<broker::StepRecord> last_ ABSL_GUARDED_BY(mutex_);
   double recent_step_s_ ABSL_GUARDED_BY(mutex_) = 0;
   struct Measured {

@@ -1,4 +1,5 @@
 #include "services/broker/run_progress.h"
+#include "lib/broker/testing/run_plans.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ TEST(RunProgressTest, SaysNothingThatIsNotKnown) {
 
 TEST(RunProgressTest, AStepMovesProgress) {
   RunProgress progress(100, 4096);
-  progress.Plan({.devices = {"a", "b"}, .predicted_step_s = 0.4});
+  progress.Plan({.devices = {"a", "b"}, .plan = {.predicted_step_seconds = 0.4}});
   progress.Step({.step = 20, .loss = 2.5F, .step_seconds = 0.5}, 0.45);
   progress.CheckpointKept(10);
   const json page = Page(progress);
@@ -63,15 +64,15 @@ TEST(RunProgressTest, AStageOfSeveralReplicasHasSeveralDevices) {
   RunProgress progress(100, 1);
   progress.Plan({.devices = {"a", "b", "c", "d"}});
   EXPECT_EQ(Page(progress)["stages"], json::parse(R"(["a","b","c","d"])"));
-  progress.Plan({.devices = {"a", "b", "c", "d"}, .replicas = 2});
+  progress.Plan({.devices = {"a", "b", "c", "d"}, .plan = {.replicas = 2}});
   EXPECT_EQ(Page(progress)["stages"], json::parse(R"([["a","c"],["b","d"]])"));
 }
 
 TEST(RunProgressTest, TheSlowestLinkIsTheOneThatAStepWaitsForLongest) {
   RunProgress progress(100, 1);
-  broker::PlanSummary plan{.devices = {"a", "b", "c"}};
-  plan.links = {{.src_rank = 0, .dst_rank = 1, .codec = "fp32", .bytes = 1e6},
-                {.src_rank = 1, .dst_rank = 2, .codec = "int8", .bytes = 4e6}};
+  broker::RunPlan plan = broker::testing::PlanOn({"a", "b", "c"});
+  plan.plan.links = {broker::testing::Between(plan, 0, 1, {.bytes = 1'000'000}),
+                     broker::testing::Between(plan, 1, 2, {.bytes = 4'000'000, .codec = "int8"})};
   progress.Plan(plan);
   progress.RepresentativeLinks({{"a", "b"}, {"b", "c"}});
   EXPECT_FALSE(Page(progress).contains("slowest_link")) << "nothing has been measured";

@@ -6,17 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "lib/base/status_macros.h"
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 
 namespace fusionllm::services {
 
 absl::StatusOr<StageTensors> StageTensors::Of(const opdag::Graph& forward, const std::string& plan_document) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanResult answer, wire::ParsePlan(plan_document));
-  const auto* const plan = std::get_if<wire::PlanDocument>(&answer);
+  FUSIONLLM_ASSIGN_OR_RETURN(const plan::PlanResult answer, wire::ParsePlan(plan_document));
+  const auto* const plan = std::get_if<plan::Plan>(&answer);
   if (plan == nullptr) return absl::InvalidArgumentError("a refusal is no plan");
   StageTensors tensors;
   for (const opdag::Parameter& parameter : forward.parameters()) tensors.parameters_.insert(parameter.name);
-  for (const wire::PlanStage& planned : plan->stages) {
+  for (const plan::Stage& planned : plan->stages) {
     Stage& stage = tensors.stages_.emplace_back();
     for (const std::string& name : planned.ops) {
       const opdag::OpId op = forward.FindOp(name);

@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 #include "lib/job/parse.h"
 #include "lib/opdag/graph_builder.h"
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/forward_graph.h"
 #include "services/broker/testing/held_tensors.h"
@@ -31,7 +32,7 @@ opdag::Graph GraphOf(const std::string& model, const std::string& data) {
 
 // The first `first` ops make stage 0, the others stage 1.
 StageTensors InTwo(const opdag::Graph& graph, size_t first) {
-  wire::PlanDocument plan;
+  plan::Plan plan;
   plan.stages.resize(2);
   for (size_t s = 0; s < 2; ++s) {
     plan.stages[s].index = static_cast<int>(s);
@@ -101,13 +102,13 @@ TEST(StageTensorsTest, AResidualBelongsToTheStageThatSendsWhatItIsOf) {
 TEST(StageTensorsTest, PlansOfOtherGraphsAreRefused) {
   opdag::GraphBuilder builder("g");
   builder.Placeholder("x", "images", "f32", {opdag::kBatch, 4});
-  wire::PlanDocument plan;
+  plan::Plan plan;
   plan.stages.resize(1);
   plan.stages[0].devices = {"a"};
   plan.stages[0].ops = {"y"};
   const opdag::Graph graph = *builder.Finish(opdag::kNone);
   EXPECT_THAT(std::string(StageTensors::Of(graph, wire::PrintPlan(plan)).status().message()), HasSubstr("unknown op 'y'"));
-  EXPECT_FALSE(StageTensors::Of(graph, wire::PrintPlan(wire::PlanErrorDocument{.reason = "No"})).ok());
+  EXPECT_FALSE(StageTensors::Of(graph, wire::PrintPlan(plan::PlanError{.reason = "No"})).ok());
   EXPECT_FALSE(StageTensors::Of(graph, "{}").ok());
 }
 

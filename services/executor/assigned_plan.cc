@@ -12,14 +12,15 @@
 #include "lib/base/status_macros.h"
 #include "lib/compression/codec_guard.h"
 #include "lib/compression/loss_prior.h"
+#include "lib/wire/plan_json.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
 namespace {
 
-absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, const workload::Workload& workload) {
-  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanResult answer, wire::ParsePlan(assign.plan_document()));
-  auto* plan = std::get_if<wire::PlanDocument>(&answer);
+absl::StatusOr<plan::Plan> ParseAssignedPlan(const v1::Assign& assign, const workload::Workload& workload) {
+  FUSIONLLM_ASSIGN_OR_RETURN(plan::PlanResult answer, wire::ParsePlan(assign.plan_document()));
+  auto* plan = std::get_if<plan::Plan>(&answer);
   if (plan == nullptr) return absl::InvalidArgumentError("a refusal was assigned as a plan");
   if (assign.stage() < 0 || assign.stage() >= static_cast<int>(plan->stages.size()) ||
       assign.peers_size() != static_cast<int>(plan->stages.size())) {
@@ -43,9 +44,9 @@ absl::StatusOr<wire::PlanDocument> ParseAssignedPlan(const v1::Assign& assign, c
   return std::move(*plan);
 }
 
-absl::StatusOr<runtime::LinkCodecs> CodecsOf(const wire::PlanDocument& plan, int replica, bool error_feedback) {
+absl::StatusOr<runtime::LinkCodecs> CodecsOf(const plan::Plan& plan, int replica, bool error_feedback) {
   runtime::LinkCodecs codecs;
-  for (const wire::PlanLink& link : plan.links) {
+  for (const plan::Link& link : plan.links) {
     if (link.backward) continue;  // follows its forward direction
     if (link.src != plan.stages[link.src_stage].devices[replica]) continue;
     FUSIONLLM_ASSIGN_OR_RETURN(compression::CodecSpec spec, compression::ParseCodecSpec(link.codec));
@@ -55,20 +56,20 @@ absl::StatusOr<runtime::LinkCodecs> CodecsOf(const wire::PlanDocument& plan, int
   return codecs;
 }
 
-absl::StatusOr<runtime::TiedCodecs> TiedCodecsOf(const wire::PlanDocument& plan) {
+absl::StatusOr<runtime::TiedCodecs> TiedCodecsOf(const plan::Plan& plan) {
   runtime::TiedCodecs codecs;
-  for (const wire::PlanTied& tied : plan.tied) {
+  for (const plan::TiedParameter& tied : plan.tied) {
     FUSIONLLM_ASSIGN_OR_RETURN(codecs[tied.parameter], compression::ParseCodecSpec(tied.codec));
   }
   return codecs;
 }
 
 // What each link of the pipeline may cost: its share by what the plan's codecs are expected to cost there.
-std::map<std::pair<int, int>, double> LinkLossesOf(const wire::PlanDocument& plan, const runtime::LinkCodecs& codecs,
+std::map<std::pair<int, int>, double> LinkLossesOf(const plan::Plan& plan, const runtime::LinkCodecs& codecs,
                                                    const std::map<absl::string_view, opdag::ValueId>& ids,
                                                    const runtime::GuardSettings& guard, double max_loss_increase) {
   std::map<std::pair<int, int>, double> costs;
-  for (const wire::PlanLink& link : plan.links) {
+  for (const plan::Link& link : plan.links) {
     const auto codec = codecs.find({link.src_stage, link.dst_stage});
     if (link.backward || codec == codecs.end()) continue;
     double& cost = costs[codec->first];
@@ -89,7 +90,7 @@ std::map<std::pair<int, int>, double> LinkLossesOf(const wire::PlanDocument& pla
 }
 
 // Values that this graph has not are another build's: nothing here sends them.
-absl::StatusOr<runtime::GuardSettings> GuardOf(const v1::Assign& assign, const workload::Workload& workload, const wire::PlanDocument& plan,
+absl::StatusOr<runtime::GuardSettings> GuardOf(const v1::Assign& assign, const workload::Workload& workload, const plan::Plan& plan,
                                                const runtime::LinkCodecs& codecs) {
   const opdag::Graph& graph = workload.training.graph;
   runtime::GuardSettings guard = {.mode = workload.job.spec.compression.guard, .kinds = autodiff::ActivationKindsOf(workload.training)};
@@ -103,7 +104,7 @@ absl::StatusOr<runtime::GuardSettings> GuardOf(const v1::Assign& assign, const w
   return guard;
 }
 
-absl::StatusOr<std::vector<int>> StageOfOps(const workload::Workload& workload, const wire::PlanDocument& plan) {
+absl::StatusOr<std::vector<int>> StageOfOps(const workload::Workload& workload, const plan::Plan& plan) {
   std::vector<int> stage_of_op(workload.training.forward_ops, -1);
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     for (const std::string& name : plan.stages[s].ops) {

@@ -5,15 +5,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/plan/plan.h"
 #include "lib/runtime/edge_codec.h"
-#include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 #include "services/messages_fwd.h"
 
 namespace fusionllm::services {
 
 struct AssignedPlan {
-  wire::PlanDocument plan;
+  plan::Plan plan;
   std::vector<int> stage_of_op;  // by forward op
   runtime::LinkCodecs codecs;
   runtime::TiedCodecs tied_codecs;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/compression/codec_guard.h"
 #include "lib/job/parse.h"
+#include "lib/wire/plan_json.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 
 namespace fusionllm::services {
@@ -42,18 +43,18 @@ std::unique_ptr<workload::Workload> WorkloadOf(const std::string& text) {
 class AssignedPlanTest : public ::testing::Test {
  protected:
   // `replicas` pipelines of two stages, a0 > b0, a1 > b1, ..., of which the last takes what is left of the micro-batches.
-  wire::PlanDocument Plan(int replicas) const {
-    wire::PlanDocument plan{.strategy = "op-fence",
-                            .micro_batches = kMicroBatches,
-                            .micro_batch_size = 2,
-                            .graph_hash = absl::StrFormat("%016x", workload_->graph_hash),
-                            .replicas = replicas};
+  plan::Plan Plan(int replicas) const {
+    plan::Plan plan{.strategy = "op-fence",
+                    .micro_batches = kMicroBatches,
+                    .micro_batch_size = 2,
+                    .graph_hash = absl::StrFormat("%016x", workload_->graph_hash),
+                    .replicas = replicas};
     plan.stages.resize(2);
     for (int op = 0; op < workload_->training.forward_ops; ++op) {
       plan.stages[op < workload_->training.forward_ops / 2 ? 0 : 1].ops.push_back(workload_->training.graph.op(op).name);
     }
     for (int s = 0; s < 2; ++s) {
-      wire::PlanStage& stage = plan.stages[s];
+      plan::Stage& stage = plan.stages[s];
       stage.index = s;
       for (int r = 0; r < replicas; ++r) stage.devices.push_back(absl::StrCat(s == 0 ? "a" : "b", r));
       if (replicas == 1) continue;
@@ -63,7 +64,7 @@ class AssignedPlanTest : public ::testing::Test {
     }
     for (int r = 0; r < replicas; ++r) {
       if (replicas > 1) plan.micro_batches_by_replica.push_back(r + 1 < replicas ? 1 : kMicroBatches - r);
-      const wire::PlanLink forward{.src = absl::StrCat("a", r), .dst = absl::StrCat("b", r), .src_stage = 0, .dst_stage = 1};
+      const plan::Link forward{.src = absl::StrCat("a", r), .dst = absl::StrCat("b", r), .src_stage = 0, .dst_stage = 1};
       plan.links.push_back(forward);
       plan.links.back().codec = r == 1 ? "int8" : "fp32";  // each replica has links, and so codecs, of its own
       plan.links.push_back({.src = forward.dst, .dst = forward.src, .src_stage = 1, .dst_stage = 0, .backward = true});
@@ -72,7 +73,7 @@ class AssignedPlanTest : public ::testing::Test {
     return plan;
   }
 
-  static v1::Assign Assign(const wire::PlanResult& plan, int stage, int replica, int replicas, int peers = 2) {
+  static v1::Assign Assign(const plan::PlanResult& plan, int stage, int replica, int replicas, int peers = 2) {
     v1::Assign assign;
     assign.set_epoch(1);
     assign.set_plan_document(wire::PrintPlan(plan));
@@ -139,12 +140,12 @@ TEST_F(AssignedPlanTest, TheGuardKnowsTheGraphAndWhatTheRunHasFoundOut) {
 
 TEST_F(AssignedPlanTest, WhatLinksMayCostIsSharedByWhatTheirCodecsAreExpectedTo) {
   // Two hidden layers cross, then what the loss reads, which no codec of fewer than 16 bits takes.
-  wire::PlanDocument plan = Plan(1);
+  plan::Plan plan = Plan(1);
   plan.stages.resize(4);
   plan.links.clear();
   const std::vector<std::string> crossing = {"layers.0", "layers.1", "layers.2"};
   for (int s = 0; s < 4; ++s) {
-    plan.stages[s] = wire::PlanStage();
+    plan.stages[s] = plan::Stage();
     plan.stages[s].index = s;
     plan.stages[s].devices = {absl::StrCat("d", s)};
     if (s == 3) break;
@@ -189,7 +190,7 @@ TEST_F(AssignedPlanTest, RejectsRankOutsideThePlan) {
 }
 
 TEST_F(AssignedPlanTest, APlanThatSharesTheBatchOutWronglyIsNoPlan) {
-  wire::PlanDocument plan = Plan(2);
+  plan::Plan plan = Plan(2);
   plan.micro_batches_by_replica = {1, 4};
   ExpectRefusal(Assign(plan, 0, 0, 2), absl::StatusCode::kInvalidArgument, "do not add up to the 4 micro-batches");
   plan = Plan(2);
@@ -199,7 +200,7 @@ TEST_F(AssignedPlanTest, APlanThatSharesTheBatchOutWronglyIsNoPlan) {
 
 TEST_F(AssignedPlanTest, APlanOfAnotherGraphOrAnotherBatchIsNotForThisExecutor) {
   constexpr auto kOther = absl::StatusCode::kFailedPrecondition;
-  wire::PlanDocument plan = Plan(2);
+  plan::Plan plan = Plan(2);
   plan.graph_hash = "0123456789abcdef";
   ExpectRefusal(Assign(plan, 0, 0, 2), kOther, "the plan was made for graph 0123456789abcdef");
   plan = Plan(2);
@@ -213,22 +214,22 @@ TEST_F(AssignedPlanTest, APlanOfAnotherGraphOrAnotherBatchIsNotForThisExecutor) 
 
 TEST_F(AssignedPlanTest, OpsMustBeTheJobsAllOfThem) {
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-  wire::PlanDocument plan = Plan(2);
+  plan::Plan plan = Plan(2);
   plan.stages[0].ops.push_back("another.op");
   ExpectRefusal(Assign(plan, 0, 0, 2), kInvalid, "the plan names an unknown op 'another.op'");
   plan = Plan(2);
   const std::string last = plan.stages[1].ops.back();
   plan.stages[1].ops.pop_back();
   ExpectRefusal(Assign(plan, 0, 0, 2), kInvalid, absl::StrCat("the plan gives op '", last, "' no stage"));
-  ExpectRefusal(Assign(wire::PlanErrorDocument{.reason = "TooFewExecutors"}, 0, 0, 2), kInvalid, "a refusal was assigned as a plan");
+  ExpectRefusal(Assign(plan::PlanError{.reason = "TooFewExecutors"}, 0, 0, 2), kInvalid, "a refusal was assigned as a plan");
 }
 
 TEST_F(AssignedPlanTest, ErrorFeedbackIsForLossyCodecsAlone) {
   const auto lossy = WorkloadOf(absl::StrCat(kJob, "  compression: {policy: uniform, codec: int8, errorFeedback: true}\n"));
-  wire::PlanDocument plan = Plan(1);
+  plan::Plan plan = Plan(1);
   plan.graph_hash = absl::StrFormat("%016x", lossy->graph_hash);
   for (const char* codec : {"int8", "fp32"}) {
-    for (wire::PlanLink& link : plan.links) link.codec = codec;
+    for (plan::Link& link : plan.links) link.codec = codec;
     const auto assigned = ReadAssignedPlan(Assign(plan, 0, 0, 1), *lossy);
     ASSERT_TRUE(assigned.ok()) << assigned.status();
     EXPECT_EQ((assigned->codecs.at({0, 1}).error_feedback), codec == std::string("int8")) << codec;

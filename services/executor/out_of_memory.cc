@@ -12,7 +12,7 @@ std::string Gibibytes(int64_t bytes) { return absl::StrFormat("%.2f GiB", static
 
 }  // namespace
 
-absl::Status AnnotateOutOfMemory(const absl::Status& status, const wire::PlanStage& stage, int64_t device_bytes) {
+absl::Status AnnotateOutOfMemory(const absl::Status& status, const plan::Stage& stage, int64_t device_bytes) {
   if (!tensor::IsOutOfMemory(status)) return status;
   std::string text(status.message());
   absl::StrAppendFormat(&text, "; the plan counts on %s for stage %d", Gibibytes(stage.memory_bytes), stage.index);

@@ -31,7 +31,7 @@ bool ReadsData(const runtime::StageProgram& program, const workload::Workload& w
                      [&](const runtime::ProgramOp& op) { return workload.training.graph.op(op.op).kind == opdag::OpKind::kPlaceholder; });
 }
 
-runtime::StageConfig ConfigOf(const workload::Workload& workload, const wire::PlanDocument& plan, int stage, int replica) {
+runtime::StageConfig ConfigOf(const workload::Workload& workload, const plan::Plan& plan, int stage, int replica) {
   runtime::StageConfig config = workload::StageConfigOf(workload);
   config.replica = replica;
   config.replicas = plan.replicas;
@@ -192,7 +192,7 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
 
 absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch) {
   if (epoch.group == nullptr) return absl::OkStatus();
-  const wire::PlanStage& stage = epoch.plan.stages[static_cast<size_t>(epoch.stage)];
+  const plan::Stage& stage = epoch.plan.stages[static_cast<size_t>(epoch.stage)];
   const StageChain chain{.replicas = stage.chain, .chunk_bytes = stage.chunk_bytes};
   return epoch.group->Meet([&](std::stop_token stop) {
     return JoinGroup(epoch.group->membership(), setting.backend, *epoch.channel, chain, epoch.group_is_near, std::move(stop));

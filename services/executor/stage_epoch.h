@@ -15,9 +15,9 @@
 #include "lib/base/mutex.h"
 #include "lib/collective/deferred_communicator.h"
 #include "lib/kernels/backend.h"
+#include "lib/plan/plan.h"
 #include "lib/runtime/device_throttle.h"
 #include "lib/runtime/stage_executor.h"
-#include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 #include "services/executor/checkpoint_io.h"
 #include "services/executor/data_plane.h"
@@ -82,7 +82,7 @@ struct StageEpoch {
   const std::shared_ptr<runtime::CodecLimit> codec_limit = std::make_shared<runtime::CodecLimit>();
   const opdag::Graph* graph = nullptr;  // of training
   std::vector<std::string> peers;       // by stage; then, where there are several, who runs this stage, by replica
-  wire::PlanDocument plan;
+  plan::Plan plan;
   NoData no_data;
   TimedSource data;
   std::unique_ptr<runtime::DeviceThrottle> throttle;

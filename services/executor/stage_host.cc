@@ -19,6 +19,7 @@
 #include "lib/base/truncate_utf8.h"
 #include "lib/checkpoint/layout.h"
 #include "lib/job/parse.h"
+#include "lib/plan/plan.h"
 #include "lib/planning/calibrate.h"
 #include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
@@ -385,8 +386,8 @@ void StageHost::Assign(const v1::Assign& assign) {
 // In place: the data's source, which outlives epochs, reads the size from there. No epoch is there now.
 absl::Status StageHost::TakeMicroBatchSize(const v1::Assign& assign) {
   if (!planner_chooses_size_) return absl::OkStatus();
-  const absl::StatusOr<wire::PlanResult> answer = wire::ParsePlan(assign.plan_document());
-  const auto* const plan = answer.ok() ? std::get_if<wire::PlanDocument>(&*answer) : nullptr;
+  const absl::StatusOr<plan::PlanResult> answer = wire::ParsePlan(assign.plan_document());
+  const auto* const plan = answer.ok() ? std::get_if<plan::Plan>(&*answer) : nullptr;
   if (plan == nullptr || plan->micro_batch_size == workload_->micro_batch_size) return absl::OkStatus();  // what is wrong, Build says
   if (workload_->job.spec.training.global_batch_size % plan->micro_batch_size != 0) return absl::OkStatus();
   job::FusionJob job = workload_->job;

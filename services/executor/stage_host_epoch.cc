@@ -55,7 +55,7 @@ absl::Status StageHost::AnnotateOutOfMemory(const absl::Status& status, const St
   const auto& stages = epoch.plan.stages;
   const auto stage = static_cast<size_t>(epoch.stage);
   if (stage >= stages.size()) return status;
-  wire::PlanStage own = stages[stage];
+  plan::Stage own = stages[stage];
   own.memory_bytes = epoch.plan.ReplicaOf(epoch.stage, epoch.replica).memory_bytes;
   return services::AnnotateOutOfMemory(status, own, memory_bytes_);
 }

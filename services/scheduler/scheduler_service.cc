@@ -13,6 +13,7 @@
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/parse.h"
+#include "lib/plan/plan.h"
 #include "lib/planning/plan_workload.h"
 #include "lib/planning/replan_workload.h"
 #include "lib/planning/simulate_workload.h"
@@ -45,11 +46,10 @@ grpc::Status StatusOf(const absl::Status& status) {
   return grpc::Status(code, std::string(status.message()));
 }
 
-absl::StatusOr<wire::PlanDocument> ReadPlan(const std::string& document, absl::string_view field) {
-  FUSIONLLM_ASSIGN_OR_RETURN(wire::PlanResult plan, wire::ParsePlan(document));
-  if (!std::holds_alternative<wire::PlanDocument>(plan))
-    return absl::InvalidArgumentError(absl::StrCat(field, ": is a refusal, not a plan"));
-  return std::get<wire::PlanDocument>(std::move(plan));
+absl::StatusOr<plan::Plan> ReadPlan(const std::string& document, absl::string_view field) {
+  FUSIONLLM_ASSIGN_OR_RETURN(plan::PlanResult plan, wire::ParsePlan(document));
+  if (!std::holds_alternative<plan::Plan>(plan)) return absl::InvalidArgumentError(absl::StrCat(field, ": is a refusal, not a plan"));
+  return std::get<plan::Plan>(std::move(plan));
 }
 
 }  // namespace
@@ -116,18 +116,18 @@ grpc::Status SchedulerService::Plan(grpc::ServerContext* context, const v1::Plan
   return Serve("a plan", [&]() -> absl::StatusOr<bool> {
     FUSIONLLM_ASSIGN_OR_RETURN(PlanInput subject, Read(*context, *request));
     subject.options.alternatives = true;
-    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanResult answer, Search<wire::PlanResult>(*context, [&] {
+    FUSIONLLM_ASSIGN_OR_RETURN(const plan::PlanResult answer, Search<plan::PlanResult>(*context, [&] {
                                  return planning::PlanWorkload(*subject.workload, subject.profiles, subject.options);
                                }));
     response->set_plan_document(wire::PrintPlan(answer));
-    return std::holds_alternative<wire::PlanErrorDocument>(answer);
+    return std::holds_alternative<plan::PlanError>(answer);
   });
 }
 
 grpc::Status SchedulerService::Replan(grpc::ServerContext* context, const v1::ReplanRequest* request, v1::ReplanResponse* response) {
   return Serve("a new plan", [&]() -> absl::StatusOr<bool> {
     FUSIONLLM_ASSIGN_OR_RETURN(const PlanInput subject, Read(*context, request->now()));
-    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument running, ReadPlan(request->running_document(), "running_document"));
+    FUSIONLLM_ASSIGN_OR_RETURN(const plan::Plan running, ReadPlan(request->running_document(), "running_document"));
     scheduler::replan::ReplanOptions replan_options{
         .steps_left = request->steps_left(), .running_step_s = request->running_step_seconds(), .fixed_s = request->fixed_seconds()};
     replan_options.figures_only = request->figures_only();
@@ -139,14 +139,14 @@ grpc::Status SchedulerService::Replan(grpc::ServerContext* context, const v1::Re
                                                                  replan_options);
                                }));
     response->set_replan_document(wire::PrintReplan(answer));
-    return std::holds_alternative<wire::PlanErrorDocument>(answer);
+    return std::holds_alternative<plan::PlanError>(answer);
   });
 }
 
 grpc::Status SchedulerService::Explain(grpc::ServerContext* context, const v1::ExplainRequest* request, v1::ExplainResponse* response) {
   return Serve("an explanation", [&]() -> absl::StatusOr<bool> {
     FUSIONLLM_ASSIGN_OR_RETURN(const PlanInput subject, Read(*context, request->plan()));
-    FUSIONLLM_ASSIGN_OR_RETURN(const wire::PlanDocument plan, ReadPlan(request->plan_document(), "plan_document"));
+    FUSIONLLM_ASSIGN_OR_RETURN(const plan::Plan plan, ReadPlan(request->plan_document(), "plan_document"));
     FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> sentences, Search<std::vector<std::string>>(*context, [&] {
                                  return planning::ExplainPlan(*subject.workload, subject.profiles, plan, subject.options);
                                }));
@@ -182,7 +182,7 @@ grpc::Status SchedulerService::Simulate(grpc::ServerContext* context, const v1::
                                  return planning::SimulateWorkload(source, hardware, options);
                                }));
     response->set_simulation_document(wire::PrintSimulation(outcome.answer));
-    return std::holds_alternative<wire::PlanErrorDocument>(outcome.answer);
+    return std::holds_alternative<plan::PlanError>(outcome.answer);
   });
 }
 

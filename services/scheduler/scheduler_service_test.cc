@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lib/job/parse.h"
+#include "lib/plan/plan.h"
 #include "lib/planning/calibrate.h"
 #include "lib/wire/plan_json.h"
 #include "lib/wire/profile_json.h"
@@ -167,7 +168,7 @@ TEST_F(SchedulerServiceTest, AnswersWithAPlanDocument) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   const auto answer = wire::ParsePlan(response.plan_document());
   ASSERT_TRUE(answer.ok()) << answer.status();
-  const auto& plan = std::get<wire::PlanDocument>(*answer);
+  const auto& plan = std::get<plan::Plan>(*answer);
   EXPECT_EQ(plan.strategy, "equal-ops");
   EXPECT_EQ(plan.stages.size(), 2);
 }
@@ -225,7 +226,7 @@ TEST_F(SchedulerServiceTest, RefusalIsAnAnswerNotAnError) {
   ASSERT_TRUE(Call(request, response).ok());
   const auto answer = wire::ParsePlan(response.plan_document());
   ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(std::get<wire::PlanErrorDocument>(*answer).reason, "NoExecutors");
+  EXPECT_EQ(std::get<plan::PlanError>(*answer).reason, "NoExecutors");
   EXPECT_EQ(Ended("refused"), 1);
   EXPECT_EQ(Ended("planned"), 0);
 }

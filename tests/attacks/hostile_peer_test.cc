@@ -18,6 +18,7 @@
 #include "lib/security/credential_files.h"
 #include "lib/transport/grpc/grpc_endpoint.h"
 #include "lib/transport/testing/mailbox.h"
+#include "lib/wire/plan_json.h"
 #include "proto/fusionllm/v1/broker.pb.h"
 #include "services/executor/data_plane.h"
 #include "services/executor/stage_epoch.h"
@@ -184,11 +185,11 @@ TEST_F(HostilePeerTest, AnEpochThatWasAssignedTakesAStagesMessagesFromThatStageA
   const auto workload = workload::Resolve(*job, "/");
   ASSERT_TRUE(workload.ok()) << workload.status();
   const autodiff::TrainingGraph& training = (*workload)->training;
-  wire::PlanDocument plan{.strategy = "op-fence",
-                          .micro_batches = 4,
-                          .micro_batch_size = 2,
-                          .graph_hash = absl::StrFormat("%016x", (*workload)->graph_hash),
-                          .replicas = 1};
+  plan::Plan plan{.strategy = "op-fence",
+                  .micro_batches = 4,
+                  .micro_batch_size = 2,
+                  .graph_hash = absl::StrFormat("%016x", (*workload)->graph_hash),
+                  .replicas = 1};
   plan.stages.resize(2);
   for (int op = 0; op < training.forward_ops; ++op) {
     plan.stages[op < training.forward_ops / 2 ? 0 : 1].ops.push_back(training.graph.op(op).name);
@@ -206,7 +207,7 @@ TEST_F(HostilePeerTest, AnEpochThatWasAssignedTakesAStagesMessagesFromThatStageA
   }
   plan.links = {{.src = "victim", .dst = "stage-1", .src_stage = 0, .dst_stage = 1, .codec = "fp32"},
                 {.src = "stage-1", .dst = "victim", .src_stage = 1, .dst_stage = 0, .backward = true, .codec = "fp32"}};
-  assign.set_plan_document(wire::PrintPlan(wire::PlanResult(plan)));
+  assign.set_plan_document(wire::PrintPlan(plan::PlanResult(plan)));
 
   const std::string name = "victim";
   const auto backend = *kernels::CreateBackend("cpu", {.threads = 1});

@@ -20,6 +20,7 @@
 #include "lib/base/exit_code.h"
 #include "lib/base/testing/temp_folder.h"
 #include "lib/job/parse.h"
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 #include "lib/workload/workload.h"
 #include "proto/fusionllm/v1/broker.grpc.pb.h"
@@ -240,11 +241,11 @@ class ScriptedBrokerTest : public ::testing::Test {
     EXPECT_TRUE(job.ok()) << job.status();
     const auto workload = workload::Resolve(*job, home_);
     EXPECT_TRUE(workload.ok()) << workload.status();
-    wire::PlanDocument plan{.strategy = "op-fence",
-                            .micro_batches = (*workload)->micro_batches,
-                            .micro_batch_size = (*workload)->micro_batch_size,
-                            .graph_hash = absl::StrFormat("%016x", (*workload)->graph_hash),
-                            .replicas = 1};
+    plan::Plan plan{.strategy = "op-fence",
+                    .micro_batches = (*workload)->micro_batches,
+                    .micro_batch_size = (*workload)->micro_batch_size,
+                    .graph_hash = absl::StrFormat("%016x", (*workload)->graph_hash),
+                    .replicas = 1};
     plan.stages.resize(1);
     plan.stages[0].devices = {"victim"};
     const autodiff::TrainingGraph& training = (*workload)->training;
@@ -253,7 +254,7 @@ class ScriptedBrokerTest : public ::testing::Test {
     assign.set_epoch(1);
     assign.set_first_step(1);
     assign.add_peers()->set_name("victim");
-    assign.set_plan_document(wire::PrintPlan(wire::PlanResult(plan)));
+    assign.set_plan_document(wire::PrintPlan(plan::PlanResult(plan)));
     return assign;
   }
   // The broker that a closed executor of these flags has met, after both have ended.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/broker/run_state.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/checkpoint/layout.h"
 
 namespace fusionllm::broker::testing {
@@ -109,15 +110,15 @@ class RunStateHarness {
     if (const auto* ask = std::get_if<StartCalibration>(&action))
       answers.push_back(Calibrated{.name = ask->name, .profile_document = "{}"});
     if (const auto* ask = std::get_if<StartLinkProbe>(&action))
-      answers.push_back(LinkProbed{.link = {.src = ask->src, .dst = ask->dst, .bytes_per_s = 1}});
+      answers.push_back(LinkProbed{.link = {.src = ask->src, .dst = ask->dst, .bytes_per_s = probed_bytes_per_s}});
     if (const auto* ask = std::get_if<RequestPlan>(&action)) {
-      PlanSummary plan{.document = "{}"};
+      RunPlan plan{.document = "{}"};
       for (const std::string& device : stage_devices) {
         if (std::find(ask->devices.begin(), ask->devices.end(), device) != ask->devices.end()) plan.devices.push_back(device);
       }
       if (ask->figures_only) plan.devices = ask->in_force->devices;
-      plan.memory_bytes.assign(plan.devices.size(), 50);
       if (refine_plan) refine_plan(*ask, plan);
+      if (plan.plan.stages.empty()) SetStages(plan, {}, kPlannedMemoryBytes);
       if (std::optional<PlanRefused> refusal = refuse ? refuse(*ask) : std::nullopt; refusal.has_value()) {
         if (ask->alternative > 0) {
           answers.push_back(AlternativePlanned{
@@ -143,9 +144,12 @@ class RunStateHarness {
     }
   }
 
+  static constexpr int64_t kPlannedMemoryBytes = 50;  // of each rank
+
   RunState state;
+  double probed_bytes_per_s = 1;  // of every link
   std::vector<std::string> stage_devices;
-  std::function<void(const RequestPlan&, PlanSummary&)> refine_plan;  // what the scheduler answers besides devices
+  std::function<void(const RequestPlan&, RunPlan&)> refine_plan;  // what the scheduler answers besides devices
   std::function<std::optional<PlanRefused>(const RequestPlan&)> refuse;
   std::function<bool(const Action&)> ignores;  // orders that are not answered
   std::optional<StartTimer> timer;             // as the shell has it

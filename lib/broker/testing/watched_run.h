@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "lib/broker/run_state.h"
+#include "lib/broker/testing/run_plans.h"
 #include "lib/broker/testing/run_state_harness.h"
 
 namespace fusionllm::broker::testing {
@@ -14,15 +15,18 @@ namespace fusionllm::broker::testing {
 // Two stages of 0.4 s each, at one site each, and a link between them that needs 0.2 s of a step of 1 s; a spare that is not needed yet.
 class MonitoredRun : public ::testing::Test {
  protected:
+  static constexpr int64_t kBytesPerSecond = 1000;  // of every link, by the probe
+
   void Start(RunOptions options, const std::string& codec = "fp32") {
     run_.emplace(std::move(options), std::vector<std::string>{"a0", "b0"});
-    run_->refine_plan = [this, codec](const RequestPlan& ask, PlanSummary& plan) {
-      plan.predicted_step_s = ask.alternative > 0 ? alternative_step_s_ : 1;
-      plan.stage_busy_s.assign(plan.devices.size(), 0.4);
-      const std::string used = ask.codec_limit.empty() ? codec : ask.codec_limit;
-      plan.links = {{.src_rank = 0, .dst_rank = 1, .codec = used, .bytes = 0.2}};
+    run_->refine_plan = [this, codec](const RequestPlan& ask, RunPlan& plan) {
       if (ask.alternative > 0 && !alternative_devices_.empty()) plan.devices = alternative_devices_;
+      SetStages(plan, std::vector<double>(plan.devices.size(), 0.4), RunStateHarness::kPlannedMemoryBytes);
+      plan.plan.predicted_step_seconds = ask.alternative > 0 ? alternative_step_s_ : 1;
+      const std::string used = ask.codec_limit.empty() ? codec : ask.codec_limit;
+      if (plan.stages() > 1) plan.plan.links = {Between(plan, 0, 1, {.bytes = kBytesPerSecond / 5, .codec = used})};
     };
+    run_->probed_bytes_per_s = kBytesPerSecond;
     run_->Join("a0");
     run_->Join("b0");
     run_->Join("s0", /*spare=*/true);
@@ -35,7 +39,7 @@ class MonitoredRun : public ::testing::Test {
   }
   RunState& state() { return run_->state; }
 
-  // One whole step; the links of the drill carry 1 byte/s by the probe.
+  // One whole step. `rate`: of the link, as a share of what the probe found.
   void Step(double busy_b0 = 0.4, double rate = 1, float loss = 3, double seconds = 1) {
     const int64_t step = state().last_step() + 1;
     run_->Step(step, loss, seconds);
@@ -44,7 +48,7 @@ class MonitoredRun : public ::testing::Test {
                                .name = device,
                                .step = step,
                                .busy_s = device == "b0" ? busy_b0 : 0.4,
-                               .rates = {{"b0", {rate, step}}, {"s0", {rate, step}}}});
+                               .rates = {{"b0", {rate * kBytesPerSecond, step}}, {"s0", {rate * kBytesPerSecond, step}}}});
     }
   }
   void Steps(int count, double busy_b0 = 0.4, double rate = 1, double seconds = 1) {

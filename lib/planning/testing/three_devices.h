@@ -14,6 +14,7 @@
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/plan_workload.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 
@@ -72,14 +73,14 @@ inline Profiles OnTopology(const workload::Workload& workload, absl::string_view
   return *profiles;
 }
 
-inline wire::PlanDocument PlanOf(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options = {}) {
+inline plan::Plan PlanOf(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options = {}) {
   const auto answer = PlanWorkload(workload, profiles, options);
   EXPECT_TRUE(answer.ok()) << answer.status();
-  if (!answer.ok() || !std::holds_alternative<wire::PlanDocument>(*answer)) {
+  if (!answer.ok() || !std::holds_alternative<plan::Plan>(*answer)) {
     ADD_FAILURE() << (answer.ok() ? wire::PrintPlan(*answer) : std::string(answer.status().message()));
     return {};
   }
-  return std::get<wire::PlanDocument>(*answer);
+  return std::get<plan::Plan>(*answer);
 }
 
 }  // namespace fusionllm::planning

@@ -140,7 +140,7 @@ class Replanner {
   }
 
   void AddStagesOf(const PlanOutcome& outcome) {
-    const auto* plan = std::get_if<Plan>(&outcome);
+    const auto* plan = std::get_if<PlannedPipeline>(&outcome);
     if (plan == nullptr) return;
     if (const std::optional<Assignment> assignment = AssignmentOf(problem_, StagesOf(*plan))) AddStart(*assignment);
   }

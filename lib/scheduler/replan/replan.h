@@ -16,7 +16,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/replan/migration.h"
 #include "lib/scheduler/snapshot.h"
 
@@ -49,9 +49,9 @@ struct ReplanAnswer {
   std::string reason;  // a sentence with the figures
   // Of the running plan in the new conditions; without a value it cannot run, and `reason` says why.
   std::optional<double> running_step_s;
-  Plan plan;            // to run from now on; when staying the running stages as the snapshot of now sees them
-  Migration migration;  // into `plan`; empty when staying
-  double gain_s = 0;    // over the steps left, the move subtracted; 0 when staying or forced
+  PlannedPipeline plan;  // to run from now on; when staying the running stages as the snapshot of now sees them
+  Migration migration;   // into `plan`; empty when staying
+  double gain_s = 0;     // over the steps left, the move subtracted; 0 when staying or forced
   bool operator==(const ReplanAnswer&) const = default;
 };
 

@@ -27,9 +27,9 @@ PlanRequest TwoSites() {
   return request;
 }
 
-Plan PlanOf(const PlanRequest& request) { return std::get<Plan>(*MakePlan("op-fence", request)); }
+PlannedPipeline PlanOf(const PlanRequest& request) { return std::get<PlannedPipeline>(*MakePlan("op-fence", request)); }
 
-RunningPlan Running(const Plan& plan) { return StagesOf(plan); }
+RunningPlan Running(const PlannedPipeline& plan) { return StagesOf(plan); }
 
 // The request without a device and its links.
 PlanRequest Without(const PlanRequest& request, const std::string& name) {
@@ -61,7 +61,7 @@ std::set<std::string> NamesOf(const Migration& migration) {
 
 TEST(ReplanTest, StaysWhenNothingHasChanged) {
   const PlanRequest request = TwoSites();
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000});
   EXPECT_EQ(answer.verdict, Decision::kStay) << answer.reason;
   EXPECT_THAT(answer.migration.moved, IsEmpty());
@@ -97,9 +97,9 @@ TEST(ReplanTest, ALostDeviceIsReplacedByItsSpareAndOnlyItsOpsMove) {
   PlanRequest request = TwoSites();
   request.devices[2].spare = true;  // paris-2, whose site has the fast links
   request.devices[2].time_scale = 1;
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   ASSERT_GT(plan.stages.size(), 1u);
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) {
     const std::string& lost = stage.device_names[0];
     if (lost.substr(0, 5) != "paris") continue;
     const ReplanAnswer answer = Answer(Without(request, lost), Running(plan), {.steps_left = 10});
@@ -118,7 +118,7 @@ TEST(ReplanTest, ALostDeviceIsReplacedByItsSpareAndOnlyItsOpsMove) {
 
 TEST(ReplanTest, AStragglerGivesOpsToItsNeighboursOnceThatPays) {
   PlanRequest request = TwoSites();
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   ASSERT_GT(plan.stages.size(), 2u);
   const int slow = plan.stages[1].devices[0];
   request.devices[slow].time_scale *= 3;
@@ -135,7 +135,7 @@ TEST(ReplanTest, AStragglerGivesOpsToItsNeighboursOnceThatPays) {
 TEST(ReplanTest, TheDearerTheMoveTheFewerOpsChangeTheirDevice) {
   PlanRequest request = TwoSites();
   for (OpNode& op : request.ops) op.parameter_bytes *= 20;
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   request.devices[plan.stages[1].devices[0]].time_scale *= 3;
   const ReplanAnswer long_run = Answer(request, Running(plan), {.steps_left = 1'000'000});
   const ReplanAnswer short_run = Answer(request, Running(plan), {.steps_left = 60});
@@ -147,7 +147,7 @@ TEST(ReplanTest, TheDearerTheMoveTheFewerOpsChangeTheirDevice) {
 
 TEST(ReplanTest, FiguresAloneAreThoseOfTheRunningStagesOnTheHardwareOfNow) {
   PlanRequest request = TwoSites();
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   request.max_executors = 1;  // a spare that the job holds back has a stage already
   for (Device& device : request.devices) device.time_scale *= 2;
   const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000, .figures_only = true});
@@ -159,7 +159,7 @@ TEST(ReplanTest, FiguresAloneAreThoseOfTheRunningStagesOnTheHardwareOfNow) {
 
 TEST(ReplanTest, ThereAreNoFiguresOfAPlanThatCannotRun) {
   const PlanRequest request = TwoSites();
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   const std::string lost = plan.stages[0].device_names[0];
   const auto outcome = Replan(Without(request, lost), Running(plan), {.figures_only = true});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -169,7 +169,7 @@ TEST(ReplanTest, ThereAreNoFiguresOfAPlanThatCannotRun) {
 
 TEST(ReplanTest, AGainBelowTheLeastMovesNothing) {
   PlanRequest request = TwoSites();
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   request.devices[plan.stages[0].devices[0]].time_scale *= 1.04;
   const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000'000, .min_improvement = 0.05});
   EXPECT_EQ(answer.verdict, Decision::kStay) << answer.reason;
@@ -179,7 +179,7 @@ TEST(ReplanTest, AGainBelowTheLeastMovesNothing) {
 TEST(ReplanTest, ADeviceThatJoinsGetsOpsIfEnoughStepsAreLeft) {
   const PlanRequest all = TwoSites();
   const PlanRequest before = Without(all, "paris-0");
-  const Plan plan = PlanOf(before);
+  const PlannedPipeline plan = PlanOf(before);
   const ReplanAnswer late = Answer(all, Running(plan), {.steps_left = 0});
   EXPECT_EQ(late.verdict, Decision::kStay);
   const ReplanAnswer early = Answer(all, Running(plan), {.steps_left = 100'000, .fixed_s = 10});
@@ -190,7 +190,7 @@ TEST(ReplanTest, ADeviceThatJoinsGetsOpsIfEnoughStepsAreLeft) {
 
 TEST(ReplanTest, AMeasuredStepMakesTheSameStagesWithOtherCodecsAPlanOfItsOwn) {
   const PlanRequest request = TwoSites();
-  const Plan plan = PlanOf(request);
+  const PlannedPipeline plan = PlanOf(request);
   const ReplanOptions options{.steps_left = 1000, .running_step_s = 2 * plan.predicted_step_s, .fixed_s = 5};
   const ReplanAnswer answer = Answer(request, Running(plan), options);
   EXPECT_EQ(answer.verdict, Decision::kMove);
@@ -290,7 +290,7 @@ TEST(ReplanTest, RefusesWhatIsNoPlanOrNoOptions) {
 // The one sum that all is judged by, from the answer alone.
 double TotalOf(const ReplanAnswer& answer, const ReplanOptions& options) {
   double loss = 0;
-  for (const PlanLink& link : answer.plan.links) loss += link.loss_cost;
+  for (const PlannedLink& link : answer.plan.links) loss += link.loss_cost;
   const bool stays = answer.verdict == Decision::kStay;
   return options.steps_left * answer.plan.predicted_step_s * (1 + kTimePerNat * loss) +
          (stays ? 0 : options.fixed_s + answer.migration.transfer_s);
@@ -303,8 +303,8 @@ TEST_P(RandomChange, IsNeverWorseThanStayingNorThanAPlanFromScratch) {
   PlanRequest before = testing::RandomRequest(seed, {.max_ops = 24, .max_devices = 6, .tight_memory = seed % 2 == 0});
   before.search_budget = 4000;
   const auto planned = MakePlan("op-fence", before);
-  if (!planned.ok() || !std::holds_alternative<Plan>(*planned)) GTEST_SKIP() << "no plan to begin with";
-  const Plan plan = std::get<Plan>(*planned);
+  if (!planned.ok() || !std::holds_alternative<PlannedPipeline>(*planned)) GTEST_SKIP() << "no plan to begin with";
+  const PlannedPipeline plan = std::get<PlannedPipeline>(*planned);
   PlanRequest now = before;
   switch (seed % 4) {
     case 0:
@@ -339,16 +339,16 @@ TEST_P(RandomChange, IsNeverWorseThanStayingNorThanAPlanFromScratch) {
     const Evaluation stay = evaluator.Evaluate(*AssignmentOf(problem, Running(plan)), Effort::kFull);
     EXPECT_LE(total_s, options.steps_left * stay.cost_s() * (1 + 1e-9)) << answer.reason;
   }
-  if (std::holds_alternative<Plan>(*fresh)) {
-    ReplanAnswer scratch{.verdict = Decision::kMove, .plan = std::get<Plan>(*fresh)};
+  if (std::holds_alternative<PlannedPipeline>(*fresh)) {
+    ReplanAnswer scratch{.verdict = Decision::kMove, .plan = std::get<PlannedPipeline>(*fresh)};
     scratch.migration = model.To(*AssignmentOf(problem, Running(scratch.plan)));
     EXPECT_LE(total_s, TotalOf(scratch, options) * (1 + 2e-3)) << answer.reason;  // depths within kDepthTolerance are as good
   }
   // What moves is the difference between the two plans.
   std::set<std::string> differ;
-  for (const PlanStage& stage : answer.plan.stages) {
+  for (const PlannedStage& stage : answer.plan.stages) {
     for (const std::string& op : stage.op_names) {
-      for (const PlanStage& was : plan.stages) {
+      for (const PlannedStage& was : plan.stages) {
         if (std::count(was.op_names.begin(), was.op_names.end(), op) > 0 && was.device_names != stage.device_names) differ.insert(op);
       }
     }

@@ -209,9 +209,10 @@ std::vector<Chain> ReplicaEvaluator::Chains(const ReplicaGrid& grid) {
   return chains;
 }
 
-std::vector<Plan> ReplicaEvaluator::PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view strategy) {
+std::vector<PlannedPipeline> ReplicaEvaluator::PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares,
+                                                             absl::string_view strategy) {
   const std::vector<Sharing> sharing = SharingOf(grid);
-  std::vector<Plan> plans;
+  std::vector<PlannedPipeline> plans;
   for (int d = 0; d < grid.pipelines(); ++d) plans.push_back(SubFor(shares[d], sharing[d]).evaluator->ToPlan(grid.Pipeline(d), strategy));
   return plans;
 }

@@ -68,7 +68,7 @@ std::vector<GridShape> Shapes(const Problem& problem, const GridConstraints& con
   return shapes;
 }
 
-ReplicaPlan OnePipeline(Plan plan) {
+ReplicaPlan OnePipeline(PlannedPipeline plan) {
   ReplicaPlan out{.pipelines_s = plan.predicted_step_s,
                   .predicted_step_s = plan.predicted_step_s,
                   .lower_bounds = plan.lower_bounds,
@@ -106,15 +106,15 @@ ReplicaPlan PlanOf(ReplicaEvaluator& evaluator, const FoundGrid& found) {
 }
 
 // Of a plan with one pipeline: its seconds to an equal loss.
-double CostOf(const Plan& plan) {
+double CostOf(const PlannedPipeline& plan) {
   double loss_cost = 0;
-  for (const PlanLink& link : plan.links) loss_cost += link.loss_cost;
+  for (const PlannedLink& link : plan.links) loss_cost += link.loss_cost;
   return plan.predicted_step_s * (1 + kTimePerNat * loss_cost);
 }
 
 // The planner decides how many: the better of one pipeline and the best grid.
 ReplicaOutcome Better(PlanOutcome one, const GridSearchResult& answer, ReplicaEvaluator& evaluator, std::vector<LowerBound> bounds) {
-  const auto* single = std::get_if<Plan>(&one);
+  const auto* single = std::get_if<PlannedPipeline>(&one);
   if (single == nullptr && !answer.best.has_value()) return std::get<PlanError>(std::move(one));
   std::string rejected;
   ReplicaPlan plan;
@@ -123,7 +123,7 @@ ReplicaOutcome Better(PlanOutcome one, const GridSearchResult& answer, ReplicaEv
     rejected = single == nullptr ? absl::StrCat("one pipeline is not possible: ", std::get<PlanError>(one).message)
                                  : absl::StrFormat("the best plan with one pipeline takes %.4g s", single->predicted_step_s);
   } else {
-    plan = OnePipeline(std::get<Plan>(std::move(one)));
+    plan = OnePipeline(std::get<PlannedPipeline>(std::move(one)));
     plan.explain.pop_back();  // the bound among plans with one pipeline
     rejected = answer.best.has_value() ? absl::StrFormat("the best plan with several pipelines has %d and takes %.4g s",
                                                          answer.best->grid.pipelines(), answer.best->evaluation.step_s())
@@ -199,7 +199,7 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
   const auto one_pipeline = [&](const std::string& why) -> absl::StatusOr<ReplicaOutcome> {
     FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(strategy, request, stop));
     if (auto* refusal = std::get_if<PlanError>(&outcome)) return ReplicaOutcome(std::move(*refusal));
-    ReplicaPlan plan = OnePipeline(std::get<Plan>(std::move(outcome)));
+    ReplicaPlan plan = OnePipeline(std::get<PlannedPipeline>(std::move(outcome)));
     if (!why.empty()) plan.explain.push_back(absl::StrCat("one pipeline: ", why));
     return ReplicaOutcome(std::move(plan));
   };

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/problem.h"
 #include "lib/scheduler/replicas/all_reduce.h"
 
@@ -21,7 +21,7 @@ inline constexpr char kPlanner[] = "op-fence";  // the one strategy for more tha
 
 // Pipelines with equal cuts. Each is a plan of its own for its share of the micro-batches (pipelines[d].micro_batches), without bounds.
 struct ReplicaPlan {
-  std::vector<Plan> pipelines;
+  std::vector<PlannedPipeline> pipelines;
   std::vector<Chain> chains;  // by stage: how its replicas add up gradients; empty with one pipeline
   AllReduceUsage sync;        // what that does to links
   double pipelines_s = 0;     // the slowest of them

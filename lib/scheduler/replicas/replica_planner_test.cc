@@ -33,7 +33,7 @@ ReplicaPlan PlanFor(const PlanRequest& request, int replicas) {
 
 std::vector<int> Shares(const ReplicaPlan& plan) {
   std::vector<int> shares;
-  for (const Plan& pipeline : plan.pipelines) shares.push_back(pipeline.micro_batches);
+  for (const PlannedPipeline& pipeline : plan.pipelines) shares.push_back(pipeline.micro_batches);
   return shares;
 }
 
@@ -58,8 +58,8 @@ TEST(ReplicaPlannerTest, OneReplicaIsOpFencesPlan) {
     }
     const ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
     ASSERT_EQ(plan.pipelines.size(), 1u);
-    EXPECT_EQ(plan.pipelines[0], std::get<Plan>(one));
-    EXPECT_EQ(plan.predicted_step_s, std::get<Plan>(one).predicted_step_s);
+    EXPECT_EQ(plan.pipelines[0], std::get<PlannedPipeline>(one));
+    EXPECT_EQ(plan.predicted_step_s, std::get<PlannedPipeline>(one).predicted_step_s);
   }
 }
 
@@ -112,9 +112,9 @@ TEST(ReplicaPlannerTest, ReplicasAcrossSitesBeatOnePipelineExactlyWhenTheNumbers
     EXPECT_NEAR(plan.predicted_step_s, std::min(one_pipeline_s, two_pipelines_s), 0.05);
     if (plan.pipelines.size() == 1) continue;
     EXPECT_NEAR(plan.sync_s, all_reduce_s, 1e-9);
-    for (const Plan& pipeline : plan.pipelines) {
+    for (const PlannedPipeline& pipeline : plan.pipelines) {
       std::set<std::string> sites;
-      for (const PlanStage& stage : pipeline.stages) sites.insert(request.devices[stage.devices[0]].site);
+      for (const PlannedStage& stage : pipeline.stages) sites.insert(request.devices[stage.devices[0]].site);
       EXPECT_EQ(sites.size(), 1u) << "activations stay inside a site";
     }
   }
@@ -155,20 +155,20 @@ TEST_P(RandomReplicasTest, RandomPlansAreFeasibleAndNoWorseThanOnePipeline) {
     const ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
     if (replicas != kAutoReplicas) {
       EXPECT_EQ(static_cast<int>(plan.pipelines.size()), replicas);
-    } else if (std::holds_alternative<Plan>(one)) {
-      EXPECT_LE(plan.predicted_step_s, std::get<Plan>(one).predicted_step_s * (1 + 1e-9));
+    } else if (std::holds_alternative<PlannedPipeline>(one)) {
+      EXPECT_LE(plan.predicted_step_s, std::get<PlannedPipeline>(one).predicted_step_s * (1 + 1e-9));
     }
     std::set<std::string> devices(plan.left_out.begin(), plan.left_out.end());
     size_t named = plan.left_out.size();
     int micro_batches = 0;
     double slowest_s = 0;
-    for (const Plan& pipeline : plan.pipelines) {
+    for (const PlannedPipeline& pipeline : plan.pipelines) {
       micro_batches += pipeline.micro_batches;
       EXPECT_GE(pipeline.micro_batches, 1);
       slowest_s = std::max(slowest_s, pipeline.predicted_step_s);
       ASSERT_EQ(pipeline.stages.size(), plan.pipelines[0].stages.size());
       for (size_t s = 0; s < pipeline.stages.size(); ++s) {
-        const PlanStage& stage = pipeline.stages[s];
+        const PlannedStage& stage = pipeline.stages[s];
         EXPECT_EQ(stage.ops, plan.pipelines[0].stages[s].ops) << "all pipelines have the same cuts";
         const double memory = static_cast<double>(request.devices[stage.devices[0]].memory_bytes) * (1 - request.memory_headroom);
         EXPECT_LE(static_cast<double>(stage.memory_bytes), memory);
@@ -195,7 +195,7 @@ TEST(ReplicaPlannerTest, KeepsConstraints) {
   const ReplicaPlan plan = PlanFor(request, 3);
   ASSERT_EQ(plan.pipelines.size(), 3u);
   EXPECT_TRUE(plan.left_out.empty()) << "what is excluded is no reserve";
-  for (const Plan& pipeline : plan.pipelines) {
+  for (const PlannedPipeline& pipeline : plan.pipelines) {
     EXPECT_EQ(pipeline.stages.size(), 1u);
     EXPECT_NE(pipeline.stages[0].device_names[0], "tokyo-1");
   }

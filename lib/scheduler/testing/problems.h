@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "lib/scheduler/assignment.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/problem.h"
 #include "lib/scheduler/snapshot.h"
 
@@ -17,9 +17,9 @@ inline std::unique_ptr<Problem> ProblemOf(const PlanRequest& request) {
 }
 
 // What planners make as small as they can.
-inline double CostOf(const Plan& plan) {
+inline double CostOf(const PlannedPipeline& plan) {
   double loss = 0;
-  for (const PlanLink& link : plan.links) loss += link.loss_cost;
+  for (const PlannedLink& link : plan.links) loss += link.loss_cost;
   return plan.predicted_step_s * (1 + kTimePerNat * loss);
 }
 

@@ -232,10 +232,10 @@ PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec) {
   return request;
 }
 
-std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const Plan& plan) {
+std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const PlannedPipeline& plan) {
   std::map<std::string, int64_t> egress;
   const auto site = [&](int stage) { return request.devices[plan.stages[stage].devices[0]].site; };
-  for (const PlanLink& link : plan.links) {
+  for (const PlannedLink& link : plan.links) {
     if (site(link.src_stage) == site(link.dst_stage)) continue;
     egress[site(link.src_stage)] += link.forward_wire_bytes * plan.micro_batches;
     egress[site(link.dst_stage)] += link.backward_wire_bytes * plan.micro_batches;
@@ -243,10 +243,10 @@ std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const Plan& 
   return egress;
 }
 
-Assignment AssignmentOf(const Plan& plan) {
+Assignment AssignmentOf(const PlannedPipeline& plan) {
   Assignment assignment;
   int begin = 0;
-  for (const PlanStage& stage : plan.stages) {
+  for (const PlannedStage& stage : plan.stages) {
     assignment.begins.push_back(begin);
     assignment.devices.push_back(stage.devices[0]);
     begin += static_cast<int>(stage.ops.size());

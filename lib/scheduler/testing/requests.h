@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lib/scheduler/assignment.h"
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 #include "lib/scheduler/snapshot.h"
 
 namespace fusionllm::scheduler::testing {
@@ -45,7 +45,7 @@ PlanRequest Transformer(const TransformerSpec& spec, int micro_batches);
 void AddCities(PlanRequest& request, uint64_t seed, int devices, int per_city, int64_t memory_bytes);
 
 // By site: bytes that the links of the plan send to other sites in a step.
-std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const Plan& plan);
+std::map<std::string, int64_t> EgressOf(const PlanRequest& request, const PlannedPipeline& plan);
 
 // Divides the ops into blocks of up to five, of which some run again. Drawn from the seed.
 void AddBlocks(PlanRequest& request, uint64_t seed);
@@ -60,6 +60,6 @@ struct RandomSpec {
 PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec);
 
 // The stages of a plan as what a search starts from.
-Assignment AssignmentOf(const Plan& plan);
+Assignment AssignmentOf(const PlannedPipeline& plan);
 
 }  // namespace fusionllm::scheduler::testing

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/opdag/graph.h"
+#include "lib/plan/plan.h"
 #include "lib/wire/plan_json.h"
 #include "services/broker/stage_tensors.h"
 
@@ -18,9 +19,9 @@ inline StageTensors Held(const std::vector<std::vector<std::string>>& parameters
   opdag::Op input{.name = "x", .kind = opdag::OpKind::kPlaceholder};
   input.attributes = {{"role", std::string("images")}, {"dtype", std::string("f32")}, {"shape", std::vector<int64_t>{opdag::kBatch, 3}}};
   (void)*graph.AddOp(input);
-  wire::PlanDocument plan;
+  plan::Plan plan;
   for (size_t s = 0; s < parameters_by_stage.size(); ++s) {
-    wire::PlanStage& stage = plan.stages.emplace_back();
+    plan::Stage& stage = plan.stages.emplace_back();
     stage.index = static_cast<int>(s);
     stage.devices = {absl::StrCat("d", s)};
     for (size_t p = 0; p < parameters_by_stage[s].size(); ++p) {

@@ -6,11 +6,12 @@
 
 #include "absl/status/statusor.h"
 #include "lib/broker/events.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::services {
 
 inline absl::StatusOr<std::string> PlanOnA(const std::string&, const broker::RequestPlan&, std::stop_token) {
-  return std::string(R"({"stages": [{"devices": ["a"], "memory_bytes": 1}]})");
+  return wire::PrintPlan(plan::Plan{.stages = {{.devices = {"a"}, .ops = {"loss"}, .memory_bytes = 1}}});
 }
 
 }  // namespace fusionllm::services

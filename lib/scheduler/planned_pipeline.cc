@@ -1,4 +1,4 @@
-#include "lib/scheduler/plan.h"
+#include "lib/scheduler/planned_pipeline.h"
 
 #include <memory>
 
@@ -6,7 +6,7 @@
 
 namespace fusionllm::scheduler {
 
-LinkCodec PlanLink::Codec() const {
+LinkCodec PlannedLink::Codec() const {
   return {.codec = codec,
           .ratio = ratio,
           .forward_wire_bytes = forward_wire_bytes,

@@ -1,4 +1,4 @@
-#include "lib/planning/plan_document.h"
+#include "lib/planning/plan_of_pipeline.h"
 
 #include <algorithm>
 #include <iterator>
@@ -14,17 +14,18 @@
 #include "lib/planning/confidence.h"
 #include "lib/planning/plan_figures.h"
 #include "lib/scheduler/text_format.h"
+#include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::Plan;
+using scheduler::PlannedPipeline;
 
 static_assert(wire::kMaxPlanStages >= scheduler::kMaxDevices, "a plan may have a stage on each device");
 
 // The scheduler speaks of one message; a document of a step. Latency is met once, since messages follow one another.
-void AddDirection(wire::PlanLink link, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds, double latency_s,
-                  wire::PlanDocument& document) {
+void AddDirection(plan::Link link, int messages, int64_t dense_bytes, int64_t wire_bytes, double message_seconds, double latency_s,
+                  plan::Plan& document) {
   link.dense_bytes = messages * dense_bytes;
   link.bytes = messages * wire_bytes;
   link.ratio = wire_bytes > 0 ? static_cast<double>(dense_bytes) / static_cast<double>(wire_bytes) : 1;
@@ -38,7 +39,7 @@ std::vector<std::string> KindNames(const std::vector<opdag::ActivationKind>& kin
   return names;
 }
 
-void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocument& document) {
+void AddLink(const PlannedPipeline& plan, const scheduler::PlannedLink& link, plan::Plan& document) {
   AddDirection({.src = link.src_device,
                 .dst = link.dst_device,
                 .src_stage = link.src_stage,
@@ -60,7 +61,7 @@ void AddLink(const Plan& plan, const scheduler::PlanLink& link, wire::PlanDocume
 }
 
 // Onto the link that joins the two stages, or one of its own where nothing else does.
-void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::PlanDocument& document) {
+void AddTied(const PlannedPipeline& plan, const scheduler::TiedExchange& exchange, plan::Plan& document) {
   document.tied.push_back({.parameter = exchange.parameter,
                            .stages = exchange.stages,
                            .bytes = exchange.bytes,
@@ -69,7 +70,7 @@ void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::Pl
                            .loss_cost = exchange.loss_cost,
                            .reason = exchange.codec_reason});
   for (const scheduler::TiedExchange::Message& message : exchange.messages) {
-    auto link = std::find_if(document.links.begin(), document.links.end(), [&](const wire::PlanLink& candidate) {
+    auto link = std::find_if(document.links.begin(), document.links.end(), [&](const plan::Link& candidate) {
       return candidate.src_stage == message.src_stage && candidate.dst_stage == message.dst_stage;
     });
     if (link == document.links.end()) {
@@ -90,11 +91,11 @@ void AddTied(const Plan& plan, const scheduler::TiedExchange& exchange, wire::Pl
 }
 
 // What activation checkpointing costs, for --explain.
-std::string RecomputeSentence(const Plan& plan, const scheduler::PlanRequest& request) {
+std::string RecomputeSentence(const PlannedPipeline& plan, const scheduler::PlanRequest& request) {
   int blocks = 1;
   for (const scheduler::OpNode& op : request.ops) blocks = std::max(blocks, op.block + 1);
   double again_s = 0, compute_s = 0;
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     const scheduler::Device& device = request.devices[stage.devices[0]];
     compute_s += stage.forward_s + stage.backward_s;
     for (const int id : stage.ops) {
@@ -109,11 +110,11 @@ std::string RecomputeSentence(const Plan& plan, const scheduler::PlanRequest& re
 }
 
 // What compute times can be checked by: arithmetic of a step beside the peaks that GPUs with known figures have. For --explain.
-std::string ArithmeticSentence(const Plan& plan, const PlanContext& context) {
+std::string ArithmeticSentence(const PlannedPipeline& plan, const PlanContext& context) {
   const estimator::GraphCosts costs = estimator::CostsOf(context.workload.training, /*state_tensors=*/0);
   double flops = 0, peak_flops = 0;
   bool has_peaks = true;
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     for (const int op : stage.ops) flops += costs.ops[op].forward_flops + costs.ops[op].backward_flops;
     const int machine = context.request.request.devices[stage.devices[0]].cost_class;
     const estimator::GpuSpec* const gpu = estimator::FindGpu(context.request.specifications[machine]);
@@ -133,28 +134,22 @@ std::string ArithmeticSentence(const Plan& plan, const PlanContext& context) {
 
 }  // namespace
 
-std::vector<wire::PlanBound> BoundsOf(const std::vector<scheduler::LowerBound>& bounds) {
-  std::vector<wire::PlanBound> out;
-  for (const scheduler::LowerBound& bound : bounds) out.push_back({bound.name, bound.seconds, bound.holds, bound.why});
-  return out;
-}
-
-wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, double cpu_seconds) {
-  wire::PlanDocument document{.strategy = plan.strategy,
-                              .predicted_step_seconds = plan.predicted_step_s,
-                              .lower_bound_seconds = plan.lower_bound_s,
-                              .gap = plan.gap,
-                              .micro_batches = plan.micro_batches,
-                              .micro_batch_size = context.workload.micro_batch_size,
-                              .in_flight = 1,
-                              .schedule = std::string(plan.schedule.name()),
-                              .recompute = context.recompute == runtime::Recompute::kFull ? "full" : "none",
-                              .graph_hash = absl::StrFormat("%016x", context.workload.graph_hash),
-                              .left_out = plan.left_out,
-                              .search_cpu_seconds = cpu_seconds};
-  document.lower_bounds = BoundsOf(plan.lower_bounds);
+plan::Plan PlanOf(const PlannedPipeline& plan, const PlanContext& context, double cpu_seconds) {
+  plan::Plan document{.strategy = plan.strategy,
+                      .predicted_step_seconds = plan.predicted_step_s,
+                      .lower_bound_seconds = plan.lower_bound_s,
+                      .gap = plan.gap,
+                      .micro_batches = plan.micro_batches,
+                      .micro_batch_size = context.workload.micro_batch_size,
+                      .in_flight = 1,
+                      .schedule = std::string(plan.schedule.name()),
+                      .recompute = context.recompute == runtime::Recompute::kFull ? "full" : "none",
+                      .graph_hash = absl::StrFormat("%016x", context.workload.graph_hash),
+                      .left_out = plan.left_out,
+                      .search_cpu_seconds = cpu_seconds};
+  document.lower_bounds = plan.lower_bounds;
   const double passes = plan.micro_batches;
-  for (const scheduler::PlanStage& stage : plan.stages) {
+  for (const scheduler::PlannedStage& stage : plan.stages) {
     document.in_flight = std::max(document.in_flight, stage.in_flight);
     document.stages.push_back({.index = stage.index,
                                .devices = stage.device_names,
@@ -168,7 +163,7 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
                                .memory_bytes = stage.memory_bytes,
                                .busy_ratio = stage.busy_ratio});
   }
-  for (const scheduler::PlanLink& link : plan.links) AddLink(plan, link, document);
+  for (const scheduler::PlannedLink& link : plan.links) AddLink(plan, link, document);
   for (const scheduler::TiedExchange& tied : plan.tied) AddTied(plan, tied, document);
   const Confidence certainty = ConfidenceOf(plan, context.request);
   document.fitted_share = certainty.fitted_share;
@@ -188,16 +183,14 @@ wire::PlanDocument PlanDocumentOf(const Plan& plan, const PlanContext& context, 
   return document;
 }
 
-wire::PlanErrorDocument PlanErrorDocumentOf(const scheduler::PlanError& refusal, double cpu_seconds) {
-  return {.reason = refusal.reason,
-          .message = refusal.message,
-          .shortfall = {.what = refusal.shortfall.what, .needed = refusal.shortfall.needed, .available = refusal.shortfall.available},
-          .search_cpu_seconds = cpu_seconds};
+plan::PlanError TimedError(plan::PlanError refusal, double cpu_seconds) {
+  refusal.search_cpu_seconds = cpu_seconds;
+  return refusal;
 }
 
-wire::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
-  if (const auto* refusal = std::get_if<scheduler::PlanError>(&outcome)) return PlanErrorDocumentOf(*refusal, cpu_seconds);
-  return PlanDocumentOf(std::get<Plan>(outcome), context, cpu_seconds);
+plan::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
+  if (const auto* refusal = std::get_if<plan::PlanError>(&outcome)) return TimedError(*refusal, cpu_seconds);
+  return PlanOf(std::get<PlannedPipeline>(outcome), context, cpu_seconds);
 }
 
 }  // namespace fusionllm::planning

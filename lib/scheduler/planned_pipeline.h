@@ -1,4 +1,5 @@
-// What a planner answers: a plan with its predictions, or a refusal that names the constraint that fails.
+// What planners work with and answer: a pipeline with its predictions and all that the search knows of it. lib/planning makes the plan of
+// it that travels (lib/plan/plan.h); a refusal is that library's from the start.
 //
 // Plain data, self-contained (names beside indices), comparable with ==. Times are seconds and bytes are for one micro-batch unless said.
 #pragma once
@@ -8,12 +9,17 @@
 #include <variant>
 #include <vector>
 
+#include "lib/plan/plan.h"
 #include "lib/scheduler/pipeline_model.h"
 #include "lib/scheduler/snapshot.h"
 
 namespace fusionllm::scheduler {
 
-struct PlanStage {
+using plan::LowerBound;
+using plan::PlanError;
+using plan::Shortfall;
+
+struct PlannedStage {
   int index = 0;
   std::vector<int> devices;  // indices into PlanRequest::devices; one today, replicas later
   std::vector<std::string> device_names;
@@ -26,11 +32,11 @@ struct PlanStage {
   int in_flight = 1;         // micro-batches that may be open (forward done, backward not)
   int64_t memory_bytes = 0;  // predicted peak
   double busy_ratio = 0;     // predicted share of the step spent computing
-  bool operator==(const PlanStage&) const = default;
+  bool operator==(const PlannedStage&) const = default;
 };
 
 // Traffic between two stages: forward src -> dst, gradients dst -> src.
-struct PlanLink {
+struct PlannedLink {
   int src_stage = 0;
   int dst_stage = 0;
   std::string src_device, dst_device;
@@ -51,7 +57,7 @@ struct PlanLink {
   double forward_latency_s = 0, backward_latency_s = 0;  // of these
   double forward_share_bytes_per_s = 0;                  // of the line, by the bytes that others move there: what the codec was chosen for
   LinkCodec Codec() const;
-  bool operator==(const PlanLink&) const = default;
+  bool operator==(const PlannedLink&) const = default;
 };
 
 // A tied parameter whose uses ended up in several stages, which exchange their gradients after each step.
@@ -75,29 +81,20 @@ struct TiedExchange {
   bool operator==(const TiedExchange&) const = default;
 };
 
-// The pipeline by which a plan's step was predicted, so that it can be simulated again, looked at and changed.
-struct PlanPipeline {
+// By what the step of a pipeline was predicted, so that it can be simulated again, looked at and changed.
+struct StepModel {
   PipelineInput input;
   std::vector<std::string> wires;  // by wire: the shared resource; empty: a pair's own
   // From the last stage's device to the first's, for schedules that go round: with the message between neighbours that takes longest.
   // Unused when they are not joined or nothing crosses.
   StageLink wrap_around;
-  bool operator==(const PlanPipeline&) const = default;
+  bool operator==(const StepModel&) const = default;
 };
 
-// A time that no plan of the job can beat, and why; lib/scheduler/bounds.h lists them by name.
-struct LowerBound {
-  std::string name;
-  double seconds = 0;  // of a step; 0 when it does not hold
-  bool holds = false;
-  std::string why;  // it holds, or does not
-  bool operator==(const LowerBound&) const = default;
-};
-
-struct Plan {
+struct PlannedPipeline {
   std::string strategy;
-  std::vector<PlanStage> stages;  // in pipeline order
-  std::vector<PlanLink> links;    // ascending by (src_stage, dst_stage)
+  std::vector<PlannedStage> stages;  // in pipeline order
+  std::vector<PlannedLink> links;    // ascending by (src_stage, dst_stage)
   std::vector<TiedExchange> tied;
   std::vector<std::string> left_out;  // usable devices without a stage: the backup pool, spares included
   int micro_batches = 1;
@@ -108,26 +105,10 @@ struct Plan {
   double gap = 0;                    // predicted / lower bound - 1, >= 0
   int64_t evaluations = 0;           // candidates simulated
   std::vector<std::string> explain;  // why each stage, link and left-out device is as it is
-  PlanPipeline pipeline;
-  bool operator==(const Plan&) const = default;
+  StepModel pipeline;
+  bool operator==(const PlannedPipeline&) const = default;
 };
 
-// How much is missing of what; `what` is "memory_bytes", "egress_bytes", "executors", "ops", "simulations" or "" when nothing is countable.
-struct Shortfall {
-  std::string what;
-  double needed = 0;
-  double available = 0;
-  bool operator==(const Shortfall&) const = default;
-};
-
-// Machine reason (plan_error_reasons.h) and human sentence.
-struct PlanError {
-  std::string reason;
-  std::string message;
-  Shortfall shortfall;
-  bool operator==(const PlanError&) const = default;
-};
-
-using PlanOutcome = std::variant<Plan, PlanError>;
+using PlanOutcome = std::variant<PlannedPipeline, PlanError>;
 
 }  // namespace fusionllm::scheduler
