@@ -304,7 +304,9 @@ TEST_F(ExecutorSessionsTest, WhoComesBackJoinsAfterItHasLeft) {
     if (std::exchange(done, true)) return;
     EXPECT_TRUE(second.Say(HelloOf("a")));
     base::UniqueLock lock(mutex_);
-    EXPECT_FALSE(news_.wait_for(lock, std::chrono::milliseconds(200), [&] { return notes_.size() > 1; })) << "it joined before it left";
+    EXPECT_FALSE(news_.wait_for(lock, std::chrono::milliseconds(200), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return notes_.size() > 1;
+    })) << "it joined before it left";
   });
   first.reset();
   EXPECT_TRUE(second.Hear().has_welcome());
