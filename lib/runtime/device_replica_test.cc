@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lib/base/mutex.h"
 #include "lib/base/shared_library.h"
 #include "lib/collective/chain_communicator.h"
 #include "lib/collective/nccl/nccl_communicator.h"
@@ -103,6 +104,7 @@ TEST_F(CudaReplicaTest, AGroupCallCarriesAllGradientsOfAStage) {
   options.steps = 1;
   MustRun(training, options);
   int groups = 0;
+  const base::MutexLock lock(controls_->mutex);
   for (const std::string& call : controls_->calls) groups += call == "GroupEnd" ? 1 : 0;
   // On each replica: both stages add gradients, the last one losses with them, and the first one hears the decision.
   EXPECT_EQ(groups, 2 * 3);
