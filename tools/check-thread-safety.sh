@@ -36,7 +36,8 @@ join -t $'\t' <(echo "$sources") "$work/commands" >"$work/chosen"
 # -w would switch the analysis off as well.
 status=0
 cut -f 2 "$work/chosen" | tr '\n' '\0' | timeout --kill-after=10 "$limit_s" xargs -0 -P "$jobs" -I COMMAND \
-  bash -c 'cd build && eval "$1 -fsyntax-only -Wno-everything -Werror=thread-safety"' _ COMMAND || status=$?
+  bash -c 'cd build && eval "$1 -fsyntax-only -Wno-everything -Werror=thread-safety" || { touch "$0/failed"; exit 1; }' "$work" COMMAND || status=$?
+[ ! -e "$work/failed" ] || exit 1
 case $status in
   0) echo "$(wc -l <"$work/chosen") files" ;;
   124) echo "not all of $(wc -l <"$work/chosen") files were read, $limit_s s were over" ;;

@@ -47,7 +47,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
-// As MutexLock, and may be given back and taken again in between. It is a std::unique_lock, on which std::condition_variable waits. A
+// As MutexLock, and may be unlocked and locked again in between. It is a std::unique_lock, on which std::condition_variable waits. A
 // function that is handed one as std::unique_lock<std::mutex>& may unlock it: the analysis takes the mutex for held all the same, as it
 // does in a wait.
 class ABSL_SCOPED_LOCKABLE UniqueLock : public std::unique_lock<std::mutex> {

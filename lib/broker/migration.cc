@@ -16,7 +16,8 @@ double LossCost(const RunPlan& plan) {
   if (shares.size() != replicas) shares.assign(replicas, 1);
   double cost = 0;
   for (const plan::Link& link : plan.plan.links) {
-    const int replica = replicas == 1 ? 0 : plan.ReplicaOf(std::max(0, plan.RanksOf(link).first));
+    const int rank = plan.RanksOf(link).first;
+    const int replica = replicas == 1 || rank < 0 ? 0 : plan.ReplicaOf(rank);
     cost += link.loss_cost * static_cast<double>(shares[static_cast<size_t>(replica)]);
   }
   return cost / static_cast<double>(std::accumulate(shares.begin(), shares.end(), int64_t{0}));

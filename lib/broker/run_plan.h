@@ -33,7 +33,7 @@ struct RunPlan {
   std::vector<int64_t> MemoryBytes() const;  // by rank
   double BusySecondsOf(int rank) const;      // of a step; 0: not known, as for a spare that was not measured
   std::string Describe(int rank) const;      // "stage 1", "stage 1 of replica 0"
-  // The ranks at the ends of one of the plan's links; -1: none is there.
+  // The ranks at the ends of one of the plan's links; both -1: none is there.
   std::pair<int, int> RanksOf(const plan::Link& link) const;
 };
 

@@ -24,7 +24,7 @@ class MachineClock : public Clock {
 }  // namespace
 
 bool Clock::WaitFor(absl::Duration time, const std::stop_token& stop) {
-  base::Mutex mutex;  // for the wait alone
+  base::Mutex mutex;  // guards nothing; the wait needs one
   std::condition_variable changed;
   const std::stop_callback wake(stop, [&] {
     const base::MutexLock lock(mutex);

@@ -93,7 +93,7 @@ absl::Status ObjectStore::PauseAfter(const absl::Status& failure, int attempt) {
   }
   absl::Duration pause = options_.retry_policy.initial_backoff;
   for (int i = 1; i < attempt && pause < options_.retry_policy.max_backoff; ++i) pause *= 2;
-  base::Mutex mutex;  // for the wait alone
+  base::Mutex mutex;  // guards nothing; the wait needs one
   base::UniqueLock lock(mutex);
   std::condition_variable_any wakeup;
   wakeup.wait_for(lock, options_.stop, absl::ToChronoNanoseconds(std::min(pause, options_.retry_policy.max_backoff)), [] { return false; });

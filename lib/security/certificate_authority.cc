@@ -146,7 +146,7 @@ absl::Status CheckValidity(absl::Duration validity) {
 
 struct CertificateAuthority::Parsed {
   using Dates = std::pair<absl::Time, absl::Time>;
-  // In PEM, for `subject_key`, which is one of P-256.
+  // In PEM, for `subject_key`, which is one of P-256. Name and hosts are checked.
   absl::StatusOr<std::string> Certify(absl::string_view name, EVP_PKEY& subject_key, const Dates& dates,
                                       const std::vector<std::string>& more_hosts) const;
 
@@ -251,6 +251,8 @@ absl::StatusOr<std::pair<absl::Time, absl::Time>> CertificateAuthority::DatesAt(
 }
 
 absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view name, const IssueOptions& options) const {
+  FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
+  FUSIONLLM_RETURN_IF_ERROR(CheckHosts(options.hosts));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto dates, DatesAt(options.now, options.validity));
   const KeyPtr key(EVP_EC_gen("P-256"));
   if (key == nullptr) return OpenSslFailure("generate a key");
@@ -262,6 +264,8 @@ absl::StatusOr<IssuedCertificate> CertificateAuthority::Issue(absl::string_view 
 
 absl::StatusOr<std::string> CertificateAuthority::IssueFor(absl::string_view name, absl::string_view public_key_pem,
                                                            const IssueOptions& options) const {
+  FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
+  FUSIONLLM_RETURN_IF_ERROR(CheckHosts(options.hosts));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto dates, DatesAt(options.now, options.validity));
   FUSIONLLM_ASSIGN_OR_RETURN(const KeyPtr key, ParseP256(public_key_pem));
   return parsed_->Certify(name, *key, dates, options.hosts);
@@ -270,8 +274,6 @@ absl::StatusOr<std::string> CertificateAuthority::IssueFor(absl::string_view nam
 // OpenSSL guards what it keeps inside of the authority's certificate and key: many threads may issue at once.
 absl::StatusOr<std::string> CertificateAuthority::Parsed::Certify(absl::string_view name, EVP_PKEY& subject_key, const Dates& dates,
                                                                   const std::vector<std::string>& more_hosts) const {
-  FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
-  FUSIONLLM_RETURN_IF_ERROR(CheckHosts(more_hosts));
   FUSIONLLM_ASSIGN_OR_RETURN(const CertificatePtr issued, Blank(name, dates.first, dates.second));
   FUSIONLLM_RETURN_IF_ERROR(SetP256Key(*issued, subject_key));
   X509& issuer = *certificate;

@@ -58,7 +58,7 @@ absl::Status RenewFolder(const CertificateAuthority& authority, const std::strin
 
 RenewalThread::RenewalThread(std::string what, std::function<absl::Status()> renew, absl::Duration look_every)
     : thread_([what = std::move(what), renew = std::move(renew), look_every](const std::stop_token& stop) {
-        base::Mutex mutex;  // for the wait alone
+        base::Mutex mutex;  // guards nothing; the wait needs one
         std::condition_variable_any wake;
         while (!stop.stop_requested()) {
           if (const absl::Status status = renew(); !status.ok()) {

@@ -223,7 +223,7 @@ void ClusterCache::Remember(const CachedOwnerConfigMap& seen) {
 
 void ClusterCache::ForgetAnchorsWithoutPods() {
   const base::MutexLock lock(left_mutex_);
-  std::erase_if(anchors_seen_, [this](const auto& of_job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writes_mutex_) {
+  std::erase_if(anchors_seen_, [this](const auto& of_job) {
     const std::string& uid = of_job.first.uid;
     return pods_.Find(kByJob, uid).empty() && anchors_.Find(kByJob, uid).empty();
   });

@@ -16,7 +16,7 @@ void Reservations::Hold(const std::string& job_uid, const std::vector<manifests:
   }
   const absl::Time until = now + kReservationTtl;
   until_[job_uid] = until;
-  first_ = std::min(first_, until);
+  earliest_expiry_ = std::min(earliest_expiry_, until);
 }
 
 void Reservations::ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests) {
@@ -49,14 +49,14 @@ void Reservations::Release(const std::string& job_uid) {
 }
 
 void Reservations::Forget(absl::Time now) {
-  if (now < first_) return;
+  if (now < earliest_expiry_) return;
   std::vector<std::string> over;
-  first_ = absl::InfiniteFuture();
+  earliest_expiry_ = absl::InfiniteFuture();
   for (const auto& [uid, until] : until_) {
     if (until <= now) {
       over.push_back(uid);
     } else {
-      first_ = std::min(first_, until);
+      earliest_expiry_ = std::min(earliest_expiry_, until);
     }
   }
   for (const std::string& uid : over) Release(uid);

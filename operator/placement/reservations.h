@@ -26,7 +26,8 @@ class Reservations {
 
   // In place of what the job held before.
   void Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now);
-  // Beside what the job holds, in the cluster that has its broker, however it is called there; the broker's pod is the first to come.
+  // Beside what the job holds, in the cluster that has its broker, however it is called there; the broker's pod is the first to come. Once
+  // after each Hold().
   void ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests);
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
   std::vector<cache::SharedAmounts> ReservedByOthers(const std::string& cluster, const std::string& job_uid,
@@ -47,7 +48,7 @@ class Reservations {
 
   std::map<std::string, absl::btree_map<std::string, Share>> shares_;  // by cluster, then by job uid
   std::map<std::string, absl::Time> until_;                            // by job uid
-  absl::Time first_ = absl::InfiniteFuture();                          // no job's end is before
+  absl::Time earliest_expiry_ = absl::InfiniteFuture();                // or before it, of a job that has been released
 };
 
 }  // namespace fusionllm::op::placement

@@ -47,7 +47,8 @@ broker::RunPlan PlanOf(const std::string& document, const json& entry) {
   absl::StatusOr<broker::RunPlan> plan = ReadRunPlan(document);
   if (!plan.ok()) return UnreadPlan(document, entry);
   plan->devices = entry.at("devices");
-  if (plan->devices.size() % static_cast<size_t>(plan->plan.replicas) != 0) plan->plan.replicas = 1;  // no entry of ours
+  if (plan->devices.empty() || plan->devices.size() % static_cast<size_t>(plan->plan.replicas) != 0)
+    plan->plan.replicas = 1;  // no entry of ours
   return *std::move(plan);
 }
 

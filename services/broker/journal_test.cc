@@ -177,6 +177,8 @@ TEST(Journal, CountsRanksWhenThePlanIsUnreadable) {
   broker::RunPlan odd = Replicas("of a newer build");
   odd.devices.pop_back();
   EXPECT_EQ(reread(odd).plan.replicas, 1) << "three devices are no two pipelines";
+  odd.devices.clear();
+  EXPECT_EQ(reread(odd).plan.replicas, 1) << "no device is no pipeline";
 }
 
 TEST(Journal, WhereAShardStaysIsKept) {

@@ -61,7 +61,7 @@ bool MayComeBack(const grpc::Status& status) {
 
 // False when `stop` was requested meanwhile.
 bool Pause(std::chrono::milliseconds pause, const std::stop_token& stop) {
-  base::Mutex mutex;  // for the wait alone
+  base::Mutex mutex;  // guards nothing; the wait needs one
   std::condition_variable_any never;
   base::UniqueLock lock(mutex);
   never.wait_for(lock, stop, pause, [] { return false; });

@@ -55,7 +55,9 @@ Exporters::Exporters() {
   EXPECT_TRUE(card.ok()) << card.status();
   setenv("FAKE_NVML_XIDS", "79", 1);
   if (card.ok()) services::AddGpuMetrics(executor_registry_, *std::move(card));
-  run_.Plan({.document = R"({"predicted_step_seconds":0.4})", .devices = {kDevices[0], kDevices[1]}});
+  broker::RunPlan plan{.document = "{}", .devices = {kDevices[0], kDevices[1]}};
+  plan.plan.predicted_step_seconds = 0.4;
+  run_.Plan(plan);
   run_.State(broker::RunState({.expected = {kDevices[0], kDevices[1]}, .total_steps = 1'000'000}));
   stage_.MemoryLimit(int64_t{8} << 30);
   stage_.NewStage(int64_t{2} << 30);

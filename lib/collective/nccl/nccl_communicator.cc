@@ -194,7 +194,7 @@ class NcclCommunicator final : public Communicator {
   const NcclLibrary l_;
   Device& device_;
   const absl::Duration timeout_;
-  base::Mutex mutex_;  // of all calls with comm_, none of which blocks
+  base::Mutex mutex_;  // held for all calls with comm_, none of which blocks
   std::condition_variable changed_;
   ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
