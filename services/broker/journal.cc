@@ -30,7 +30,7 @@ bool IsBehindTheCheckpoint(const broker::ShardWritten& shard, const JournalState
 broker::RunPlan UnreadPlan(const std::string& document, const json& entry) {
   broker::RunPlan run{.document = document, .devices = entry.at("devices")};
   const int replicas = entry.value("replicas", 1);
-  const bool fits = replicas >= 1 && run.devices.size() % static_cast<size_t>(replicas) == 0;
+  const bool fits = replicas >= 1 && !run.devices.empty() && run.devices.size() % static_cast<size_t>(replicas) == 0;
   run.plan.replicas = fits ? replicas : 1;
   run.plan.stages.resize(static_cast<size_t>(run.stages()));
   const auto memory_bytes = entry.at("memory_bytes").get<std::vector<int64_t>>();
