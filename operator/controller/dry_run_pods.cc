@@ -41,8 +41,7 @@ absl::StatusOr<std::optional<Refused>> DryRunPods(cache::Member& member, const T
   }
   if (request.executor.has_value()) {
     // What hardware it asks for is not known while the cluster's nodes are not.
-    const manifests::DeviceKind hardware =
-        placement::HardwareIn(member, request.job->spec.placement).value_or(manifests::DeviceKind());
+    const manifests::DeviceKind hardware = placement::HardwareIn(member, request.job->spec.placement).value_or(manifests::DeviceKind());
     absl::StatusOr<json> pod = manifests::ExecutorPod(identity, *request.job, *request.executor, request.attempt.number,
                                                       {.broker = kSomeAddress}, *request.images, owner, hardware);
     if (!pod.ok()) return RefusedTemplate(pod.status());
