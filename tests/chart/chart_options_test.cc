@@ -111,7 +111,15 @@ TEST_F(ChartTest, APodIsPlacedAndFurnishedAsItsValuesSay) {
   EXPECT_EQ(pod["volumes"][2]["configMap"]["name"].as<std::string>(), "ca");
   EXPECT_EQ(pod["containers"][0]["volumeMounts"][2]["mountPath"].as<std::string>(), "/ca");
   EXPECT_EQ(pod["containers"][0]["env"][0]["name"].as<std::string>(), "HTTPS_PROXY");
+  EXPECT_EQ(pod["containers"][0]["env"][1]["name"].as<std::string>(), "GLIBC_TUNABLES");
   EXPECT_FALSE(pod["containers"][1]["volumeMounts"].IsDefined()) << "the scheduler is given nothing of it";
+}
+
+TEST_F(ChartTest, TunablesOfAUserReplaceThoseOfTheChart) {
+  const YAML::Node pod =
+      PodOf(OfKind(Objects("--set-json 'operator.extraEnv=[{\"name\":\"GLIBC_TUNABLES\",\"value\":\"\"}]'"), "Deployment").at(0));
+  ASSERT_EQ(pod["containers"][0]["env"].size(), 1);
+  EXPECT_EQ(pod["containers"][0]["env"][0]["value"].as<std::string>(), "");
 }
 
 TEST_F(ChartTest, ASpreadThatNamesItsPodsIsLeftAsItIs) {
