@@ -122,12 +122,13 @@ TEST_F(PlanReplicas, TheFieldThatStandsInTheWayIsNamed) {
     const char *executors, *words;
   };
   for (const Case& c :
-       {Case{"{max: 1}", "(TooFewExecutors): 2 pipelines (strategy.replicas) need 2 executors, the job may use 1: executors.max is 1"},
-        Case{"{replicas: 1, max: 2}", "the job may use 1: executors.replicas is 1"},
-        Case{"{spares: 3}", "the job may use 1: 3 are held back as spares (executors.spares)"},
+       {Case{"{max: 1}",
+             "(TooFewExecutors): 2 pipelines (spec.strategy.replicas) need 2 executors, the job may use 1: spec.executors.max is 1"},
+        Case{"{replicas: 1, max: 2}", "the job may use 1: spec.executors.replicas is 1"},
+        Case{"{spares: 3}", "the job may use 1: 3 are held back as spares (spec.executors.spares)"},
         Case{"{min: 3, max: 3}",
-             "(ConflictingConstraints): 2 pipelines (strategy.replicas) with the same number of stages use 2 executors or 4, but "
-             "executors.min asks for 3, and the job may use 3 (executors.max is 3)"}}) {
+             "(ConflictingConstraints): 2 pipelines (spec.strategy.replicas) with the same number of stages use 2 executors or 4, but "
+             "spec.executors.min asks for 3, and the job may use 3 (spec.executors.max is 3)"}}) {
     const Outcome outcome = program_.Run(
         std::string("plan job.yaml --topology t.yaml --set spec.strategy.replicas=2 --set 'spec.executors=") + c.executors + "'");
     EXPECT_EQ(outcome.code, 3) << c.executors << outcome.out;
@@ -136,9 +137,10 @@ TEST_F(PlanReplicas, TheFieldThatStandsInTheWayIsNamed) {
   // One pipeline is limited by the same.
   const Outcome one = program_.Run("plan job.yaml --topology t.yaml --set spec.strategy.stages=4 --set spec.executors.spares=1");
   EXPECT_EQ(one.code, 3) << one.out;
-  EXPECT_THAT(one.err,
-              HasSubstr("(TooManyStages): strategy.stages is 4, executors (max, replicas, less spares) allows 3: 1 is held back as a "
-                        "spare (executors.spares)"));
+  EXPECT_THAT(
+      one.err,
+      HasSubstr("(TooManyStages): spec.strategy.stages is 4, spec.executors (max, replicas, less spares) allows 3: 1 is held back as a "
+                "spare (spec.executors.spares)"));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ using daemon::kExitFailed;
 using daemon::ReportError;
 
 // For those who have nothing but this program's image to look at a running one with.
-int AskReady(const std::string& address) {
+int CheckReady(const std::string& address) {
   const absl::StatusOr<std::string> answer = manager::FetchMonitoringPage(address, "/readyz");
   if (!answer.ok()) {
     return ReportError(absl::UnavailableError(absl::StrCat("the operator at ", address, " is not ready: ", answer.status().message())));
@@ -51,8 +51,8 @@ int Main(int argc, char** argv) {
   manager::LimitMallocArenas();
   manager::Flags flags;
   if (const auto code = manager::ParseFlags(argc, argv, flags)) return *code;
-  if (!flags.ask_ready.empty()) {
-    if (const int code = AskReady(flags.ask_ready); code != kExitDone || flags.hooks.try_job.empty()) return code;
+  if (!flags.check_ready.empty()) {
+    if (const int code = CheckReady(flags.check_ready); code != kExitDone || flags.hooks.dry_run_job.empty()) return code;
   }
   daemon::BlockStopSignals();
   daemon::BlockHangupSignal();

@@ -134,7 +134,7 @@ std::string ArithmeticSentence(const PlannedPipeline& plan, const PlanContext& c
 
 }  // namespace
 
-plan::Plan PlanOf(const PlannedPipeline& plan, const PlanContext& context, double cpu_seconds) {
+plan::Plan PlanOfPipeline(const PlannedPipeline& plan, const PlanContext& context, double cpu_seconds) {
   plan::Plan document{.strategy = plan.strategy,
                       .predicted_step_seconds = plan.predicted_step_s,
                       .lower_bound_seconds = plan.lower_bound_s,
@@ -190,7 +190,7 @@ plan::PlanError TimedError(plan::PlanError refusal, double cpu_seconds) {
 
 plan::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
   if (const auto* refusal = std::get_if<plan::PlanError>(&outcome)) return TimedError(*refusal, cpu_seconds);
-  return PlanOf(std::get<PlannedPipeline>(outcome), context, cpu_seconds);
+  return PlanOfPipeline(std::get<PlannedPipeline>(outcome), context, cpu_seconds);
 }
 
 }  // namespace fusionllm::planning

@@ -81,7 +81,7 @@ wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& c
                                 .reason = answer.reason,
                                 .running_step_seconds = answer.running_step_s,
                                 .gain_seconds = answer.gain_s,
-                                .plan = PlanOf(answer.plan, context, cpu_seconds),
+                                .plan = PlanOfPipeline(answer.plan, context, cpu_seconds),
                                 .moved_bytes = answer.migration.bytes,
                                 .transfer_seconds = answer.migration.transfer_s};
   for (const scheduler::replan::MovedOp& move : answer.migration.moved) {

@@ -165,12 +165,12 @@ void AddChain(const ReplicaPlan& plan, size_t s, plan::Stage& stage) {
 
 }  // namespace
 
-plan::Plan ReplicaDocumentOf(const ReplicaPlan& plan, const PlanContext& context, double cpu_seconds) {
+plan::Plan PlanOfReplicas(const ReplicaPlan& plan, const PlanContext& context, double cpu_seconds) {
   std::vector<plan::Plan> pipelines;
   std::map<std::string, std::string> arithmetic;  // by specification
   size_t slowest = 0;
   for (size_t d = 0; d < plan.pipelines.size(); ++d) {
-    pipelines.push_back(PlanOf(plan.pipelines[d], context, cpu_seconds));
+    pipelines.push_back(PlanOfPipeline(plan.pipelines[d], context, cpu_seconds));
     for (size_t i = 0; i < pipelines[d].specifications.size(); ++i) {
       arithmetic[pipelines[d].specifications[i]] = pipelines[d].arithmetic[i];
     }
@@ -262,7 +262,7 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
     return planned;
   }
   const ReplicaPlan& plan = std::get<ReplicaPlan>(outcome);
-  planned.answer = ReplicaDocumentOf(plan, {workload, planner.request(), planned.recompute, options.explain}, cpu_seconds);
+  planned.answer = PlanOfReplicas(plan, {workload, planner.request(), planned.recompute, options.explain}, cpu_seconds);
   if (plan.pipelines.size() == 1) {
     planned.outcome = plan.pipelines[0];
   } else {

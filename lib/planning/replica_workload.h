@@ -16,6 +16,6 @@ absl::StatusOr<PlannedWorkload> PlanReplicatedWorkload(const workload::Workload&
                                                        const PlanOptions& options);
 
 // cpu_seconds: of the search.
-plan::Plan ReplicaDocumentOf(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context, double cpu_seconds);
+plan::Plan PlanOfReplicas(const scheduler::replicas::ReplicaPlan& plan, const PlanContext& context, double cpu_seconds);
 
 }  // namespace fusionllm::planning

@@ -120,7 +120,8 @@ void LimitExecutors(const job::Executors& requested, int64_t executors, int64_t 
   const int64_t held_back = std::max<int64_t>(0, requested.spares - spares);
   int64_t most = std::max<int64_t>(1, executors - held_back);
   const char* field = nullptr;  // that says so
-  for (const auto& [limit, name] : {std::pair(requested.max, "executors.max"), std::pair(requested.replicas, "executors.replicas")}) {
+  for (const auto& [limit, name] :
+       {std::pair(requested.max, "spec.executors.max"), std::pair(requested.replicas, "spec.executors.replicas")}) {
     if (!limit.has_value() || *limit >= most) continue;
     most = *limit;
     field = name;
@@ -130,8 +131,8 @@ void LimitExecutors(const job::Executors& requested, int64_t executors, int64_t 
   const int64_t out = executors - request.max_executors;
   if (out <= 0) return;
   request.max_executors_why = field != nullptr ? absl::StrFormat("%s is %d", field, request.max_executors)
-                              : out == 1       ? "1 is held back as a spare (executors.spares)"
-                                               : absl::StrFormat("%d are held back as spares (executors.spares)", out);
+                              : out == 1       ? "1 is held back as a spare (spec.executors.spares)"
+                                               : absl::StrFormat("%d are held back as spares (spec.executors.spares)", out);
 }
 
 // What the job says about executors, strategy and placement.

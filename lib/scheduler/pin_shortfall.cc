@@ -38,7 +38,7 @@ std::string NamesOf(const Problem& problem, const std::vector<PinnedRun>& runs) 
 }
 
 const char* StageLimit(const PlanRequest& request) {
-  return request.stages > 0 ? "strategy.stages" : "executors (max, replicas, less spares)";
+  return request.stages > 0 ? "spec.strategy.stages" : "spec.executors (max, replicas, less spares)";
 }
 
 // The number of stages that there may be, or must.
@@ -58,9 +58,9 @@ std::optional<PlanError> StagesShortfall(const Problem& problem, const std::vect
   if (most >= problem.min_stages()) return std::nullopt;
   return PlanError{plan_errors::kPinConflict,
                    absl::StrFormat("%s leave ops for at most %d %s; %s asks for %d", constraints, most, most == 1 ? "stage" : "stages",
-                                   request.stages > 0        ? "strategy.stages"
+                                   request.stages > 0        ? "spec.strategy.stages"
                                    : request.use_all_devices ? "the planner, which uses all executors,"
-                                                             : "executors.min",
+                                                             : "spec.executors.min",
                                    problem.min_stages()),
                    {}};
 }
@@ -70,12 +70,12 @@ std::string CauseOf(const Problem& problem, const PinnedRun& run) {
   const PlanRequest& request = problem.request();
   const std::string& last = request.ops[problem.op_at(run.last)].name;
   if (run.first > 0 || request.devices[run.device].name != request.first_device) {
-    return absl::StrFormat("ops from '%s' to '%s' are pinned to it (strategy.pins)", request.ops[problem.op_at(run.first)].name, last);
+    return absl::StrFormat("ops from '%s' to '%s' are pinned to it (spec.strategy.pins)", request.ops[problem.op_at(run.first)].name, last);
   }
-  const char* const data = "it runs the first stage, for it has the training data (data.clusters)";
+  const char* const data = "it runs the first stage, for it has the training data (spec.data.clusters)";
   // The data alone ask for the first op that is no placeholder.
   if (run.last < problem.first_cut()) return data;
-  return absl::StrFormat("%s, up to op '%s', which is pinned to it (strategy.pins)", data, last);
+  return absl::StrFormat("%s, up to op '%s', which is pinned to it (spec.strategy.pins)", data, last);
 }
 
 // The memory of one device for what it must hold.
@@ -138,9 +138,10 @@ Shortfall ProcessMemory(const PlanRequest& request, int device) {
 }
 
 std::string DeviceConstraints(const PlanRequest& request) {
-  const std::string data = absl::StrFormat("the place of the training data (data.clusters: %s runs the first stage)", request.first_device);
-  if (request.first_device.empty()) return "the pins (strategy.pins)";
-  return request.pins.empty() ? data : absl::StrFormat("the pins (strategy.pins) and %s", data);
+  const std::string data =
+      absl::StrFormat("the place of the training data (spec.data.clusters: %s runs the first stage)", request.first_device);
+  if (request.first_device.empty()) return "the pins (spec.strategy.pins)";
+  return request.pins.empty() ? data : absl::StrFormat("the pins (spec.strategy.pins) and %s", data);
 }
 
 std::optional<PlanError> PinShortfall(const Problem& problem) {

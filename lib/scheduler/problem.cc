@@ -172,7 +172,7 @@ bool Problem::ResolveConstraints(PlanError& refusal) {
   const int wanted = std::max(request.stages, request.min_executors);
   if (wanted > available) {
     refusal = {plan_errors::kTooFewExecutors,
-               absl::StrFormat("%s asks for %s, %d %s usable%s", wanted == request.stages ? "strategy.stages" : "executors.min",
+               absl::StrFormat("%s asks for %s, %d %s usable%s", wanted == request.stages ? "spec.strategy.stages" : "spec.executors.min",
                                base::Pluralize(wanted, "executor"), available, available == 1 ? "is" : "are", why),
                {"executors", static_cast<double>(wanted), static_cast<double>(available)}};
     return false;
@@ -180,7 +180,7 @@ bool Problem::ResolveConstraints(PlanError& refusal) {
   if (wanted > ops) {
     refusal = {plan_errors::kTooManyStages,
                absl::StrFormat("%s asks for %s, the model has only %s to share out",
-                               wanted == request.stages ? "strategy.stages" : "executors.min", base::Pluralize(wanted, "stage"),
+                               wanted == request.stages ? "spec.strategy.stages" : "spec.executors.min", base::Pluralize(wanted, "stage"),
                                base::Pluralize(ops, "op")),
                {"ops", static_cast<double>(wanted), static_cast<double>(ops)}};
     return false;
@@ -189,7 +189,7 @@ bool Problem::ResolveConstraints(PlanError& refusal) {
   if (request.stages > 0 && request.max_executors > 0 && request.stages > request.max_executors) {
     const std::string limit = request.max_executors_why.empty() ? "" : absl::StrCat(": ", request.max_executors_why);
     refusal = {plan_errors::kTooManyStages,
-               absl::StrFormat("strategy.stages is %d, executors (max, replicas, less spares) allows %d%s", request.stages,
+               absl::StrFormat("spec.strategy.stages is %d, spec.executors (max, replicas, less spares) allows %d%s", request.stages,
                                request.max_executors, limit),
                {"executors", static_cast<double>(request.stages), static_cast<double>(request.max_executors)}};
     return false;
@@ -235,8 +235,9 @@ bool Problem::ResolvePins(PlanError& refusal) {
       matched = true;
       if (pinned_to_[p] >= 0 && pinned_to_[p] != *device) {
         const std::string before =
-            pin_of[p] == &data ? absl::StrFormat("is to run on %s, which has the training data (data.clusters), and is pinned", data.device)
-                               : absl::StrFormat("is pinned to %s by '%s' and", pin_of[p]->device, pin_of[p]->ops);
+            pin_of[p] == &data
+                ? absl::StrFormat("is to run on %s, which has the training data (spec.data.clusters), and is pinned", data.device)
+                : absl::StrFormat("is pinned to %s by '%s' and", pin_of[p]->device, pin_of[p]->ops);
         refusal = {plan_errors::kPinConflict, absl::StrFormat("op '%s' %s to %s by '%s'", op.name, before, pin.device, pin.ops), {}};
         return false;
       }
@@ -261,15 +262,15 @@ bool Problem::ResolvePins(PlanError& refusal) {
   for (int p = next_pinned_[0], before = p; p < n; before = p, p = pin_run_end_[p]) {
     if (finished.insert(pinned_to_[p]).second) continue;
     const bool data_first = pin_of[first_cut_ - 1] == &data && pinned_to_[p] == pinned_to_[first_cut_ - 1];
-    refusal = {
-        plan_errors::kPinConflict,
-        absl::StrFormat("%s op '%s', which is pinned elsewhere: a device runs one stage of consecutive ops",
-                        data_first ? absl::StrFormat("%s has the training data (data.clusters), so it runs the first stage, and op '%s' "
-                                                     "is pinned to it behind",
-                                                     data.device, request_->ops[order_[p]].name)
-                                   : absl::StrFormat("ops pinned to %s stand before and after", request_->devices[pinned_to_[p]].name),
-                        request_->ops[order_[before]].name),
-        {}};
+    refusal = {plan_errors::kPinConflict,
+               absl::StrFormat(
+                   "%s op '%s', which is pinned elsewhere: a device runs one stage of consecutive ops",
+                   data_first ? absl::StrFormat("%s has the training data (spec.data.clusters), so it runs the first stage, and op '%s' "
+                                                "is pinned to it behind",
+                                                data.device, request_->ops[order_[p]].name)
+                              : absl::StrFormat("ops pinned to %s stand before and after", request_->devices[pinned_to_[p]].name),
+                   request_->ops[order_[before]].name),
+               {}};
     return false;
   }
   return true;

@@ -39,9 +39,9 @@ std::optional<PlanError> TooFewWithRoom(const Problem& problem) {
   if (without < 0 || with_room >= problem.min_stages()) return std::nullopt;
   PlanError refusal = NoRoomForAProcess(problem, without);
   absl::StrAppendFormat(&refusal.message, "; %s asks for %s, and %d of %d may run one",
-                        request.stages > 0        ? "strategy.stages"
+                        request.stages > 0        ? "spec.strategy.stages"
                         : request.use_all_devices ? "the planner, which uses all executors,"
-                                                  : "executors.min",
+                                                  : "spec.executors.min",
                         base::Pluralize(problem.min_stages(), "stage"), with_room, static_cast<int>(problem.usable().size()));
   return WithMemoryRemedy(std::move(refusal), ", or ask for fewer");
 }
@@ -131,11 +131,12 @@ PlanError PlanErrorFor(const Problem& problem, const Assignment& assignment, con
       const int begin = assignment.begins[evaluation.stage];
       const bool of_data = begin == 0 && !request.first_device.empty() && device != request.first_device;
       return {plan_errors::kPinConflict,
-              of_data ? absl::StrFormat("this planner runs the first stage on %s, and %s has the training data (data.clusters); op-fence "
-                                        "puts it there",
-                                        device, request.first_device)
-                      : absl::StrFormat("this planner puts op '%s' and what follows it on %s against a pin; op-fence honours pins",
-                                        request.ops[problem.op_at(begin)].name, device),
+              of_data
+                  ? absl::StrFormat("this planner runs the first stage on %s, and %s has the training data (spec.data.clusters); op-fence "
+                                    "puts it there",
+                                    device, request.first_device)
+                  : absl::StrFormat("this planner puts op '%s' and what follows it on %s against a pin; op-fence honours pins",
+                                    request.ops[problem.op_at(begin)].name, device),
               {}};
     }
   }
@@ -208,11 +209,11 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   }
   if (request.max_egress_bytes.has_value()) return EgressShortfall(problem, evaluator);
   if (problem.HasPins()) {
-    return {
-        plan_errors::kPinConflict,
-        absl::StrFormat("no placement was found that fits the memory of the executors and honours %s%s", DeviceConstraints(request),
-                        request.stages > 0 ? absl::StrCat(" with ", base::Pluralize(request.stages, "stage"), " (strategy.stages)") : ""),
-        {}};
+    return {plan_errors::kPinConflict,
+            absl::StrFormat(
+                "no placement was found that fits the memory of the executors and honours %s%s", DeviceConstraints(request),
+                request.stages > 0 ? absl::StrCat(" with ", base::Pluralize(request.stages, "stage"), " (spec.strategy.stages)") : ""),
+            {}};
   }
   return GreedyShortfall(problem);
 }

@@ -313,37 +313,42 @@ TEST(StrategyTest, APinConflictNamesItsCause) {
       {"two pins of one op", pins({{"op3", "paris-0"}, {"op*", "paris-1"}}),
        "op 'op3' is pinned to paris-0 by 'op3' and to paris-1 by 'op*'"},
       {"the data elsewhere than the pin of the first op", data("tokyo-0", pins({{"op0", "paris-1"}})),
-       "op 'op0' is to run on tokyo-0, which has the training data (data.clusters), and is pinned to paris-1 by 'op0'"},
+       "op 'op0' is to run on tokyo-0, which has the training data (spec.data.clusters), and is pinned to paris-1 by 'op0'"},
       {"one device before and after another", pins({{"op0", "paris-0"}, {"op1", "paris-1"}, {"op2", "paris-0"}}),
        "ops pinned to paris-0 stand before and after op 'op1', which is pinned elsewhere: a device runs one stage of consecutive ops"},
       {"the reader of the data again later", data("paris-0", pins({{"op1", "paris-1"}, {"op2", "paris-0"}})),
-       "paris-0 has the training data (data.clusters), so it runs the first stage, and op 'op2' is pinned to it behind op 'op1', which is "
+       "paris-0 has the training data (spec.data.clusters), so it runs the first stage, and op 'op2' is pinned to it behind op 'op1', "
+       "which is "
        "pinned elsewhere: a device runs one stage of consecutive ops"},
       {"more pinned devices than stages", stages(2, pins({{"op0", "paris-0"}, {"op8", "paris-1"}, {"op9", "tokyo-0"}})),
-       "the pins (strategy.pins) need 3 stages, on paris-0, paris-1, tokyo-0; strategy.stages allows 2"},
+       "the pins (spec.strategy.pins) need 3 stages, on paris-0, paris-1, tokyo-0; spec.strategy.stages allows 2"},
       {"a stage for the data and one for a pin", stages(1, data("tokyo-0", pins({{"op9", "paris-1"}}))),
-       "the pins (strategy.pins) and the place of the training data (data.clusters: tokyo-0 runs the first stage) need 2 stages, on "
+       "the pins (spec.strategy.pins) and the place of the training data (spec.data.clusters: tokyo-0 runs the first stage) need 2 stages, "
+       "on "
        "tokyo-0, "
-       "paris-1; strategy.stages allows 1"},
+       "paris-1; spec.strategy.stages allows 1"},
       {"fewer executors than pinned devices",
        [](PlanRequest& request) {
          request.max_executors = 1;
          request.pins = {{"op0", "paris-0"}, {"op9", "paris-1"}};
        },
-       "the pins (strategy.pins) need 2 stages, on paris-0, paris-1; executors (max, replicas, less spares) allows 1"},
+       "the pins (spec.strategy.pins) need 2 stages, on paris-0, paris-1; spec.executors (max, replicas, less spares) allows 1"},
       {"all on one device, in two stages", stages(2, pins({{"*", "paris-1"}})),
-       "the pins (strategy.pins) leave ops for at most 1 stage; strategy.stages asks for 2"},
+       "the pins (spec.strategy.pins) leave ops for at most 1 stage; spec.strategy.stages asks for 2"},
       {"too much on one device", small(6'000'000, pins({{"op1*", "paris-1"}})), "what paris-1 must hold needs "},
       {"who has the data is too small", small(500'000, data("paris-1", pins({}))),
-       "it runs the first stage, for it has the training data (data.clusters)"},
+       "it runs the first stage, for it has the training data (spec.data.clusters)"},
       {"who has the data is too small for what is pinned to it besides", small(6'000'000, data("paris-1", pins({{"op1*", "paris-1"}}))),
-       "it runs the first stage, for it has the training data (data.clusters), up to op 'op19', which is pinned to it (strategy.pins)"},
+       "it runs the first stage, for it has the training data (spec.data.clusters), up to op 'op19', which is pinned to it "
+       "(spec.strategy.pins)"},
       {"who has the data is too small, by the next op", small(500'000, data("paris-1", pins({{"op1", "paris-1"}}))),
-       "it runs the first stage, for it has the training data (data.clusters), up to op 'op1', which is pinned to it (strategy.pins)"},
+       "it runs the first stage, for it has the training data (spec.data.clusters), up to op 'op1', which is pinned to it "
+       "(spec.strategy.pins)"},
       {"who has the data is too small, whatever else is pinned to it", small(500'000, data("paris-1", pins({{"op0", "paris-1"}}))),
-       "it runs the first stage, for it has the training data (data.clusters)"},
+       "it runs the first stage, for it has the training data (spec.data.clusters)"},
       {"who has the data is too small for all of it", small(6'000'000, stages(1, data("paris-1", pins({})))),
-       "the place of the training data (data.clusters: paris-1 runs the first stage) there are stages on paris-1, and strategy.stages "
+       "the place of the training data (spec.data.clusters: paris-1 runs the first stage) there are stages on paris-1, and "
+       "spec.strategy.stages "
        "allows 1 "
        "in all"},
   };
@@ -362,7 +367,7 @@ TEST(StrategyTest, APinConflictNamesItsCause) {
 TEST(StrategyTest, PlannerNamesIgnoredConstraints) {
   PlanRequest request = TwoSites(8);
   request.first_device = "tokyo-2";
-  EXPECT_THAT(RefusalOrDie("equal-ops", request).message, HasSubstr("tokyo-2 has the training data (data.clusters)"));
+  EXPECT_THAT(RefusalOrDie("equal-ops", request).message, HasSubstr("tokyo-2 has the training data (spec.data.clusters)"));
   request.first_device.clear();
   request.pins = {{"op20", "paris-0"}};
   EXPECT_THAT(RefusalOrDie("equal-ops", request).message, HasSubstr("against a pin"));

@@ -217,7 +217,7 @@ class JobReconciler::Pass {
     awaits_advice_ = placement.pending;
     seen.slots = std::move(placement.slots);
     seen.wanted = placement.wanted;
-    seen.advised = placement.advised;
+    seen.follows_plan = placement.follows_plan;
     seen.advice_reason = std::move(placement.advice_reason);
     seen.advice = std::move(placement.advice);
     if (seen.advice_reason.empty() && kubeapi::FindCondition(view_.status.conditions, kubeapi::kPlacementHint) != nullptr) {

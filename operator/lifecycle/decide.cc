@@ -293,7 +293,7 @@ void Decider::Go() {
 bool Decider::WaitForPlacement() {
   // It stays as it is until somebody asks again: what decided the placement of the attempt.
   if (!seen_.advice_reason.empty()) {
-    decision_.conditions.push_back({JobCondition::kPlacementHint, seen_.advised, seen_.advice_reason, seen_.advice});
+    decision_.conditions.push_back({JobCondition::kPlacementHint, seen_.follows_plan, seen_.advice_reason, seen_.advice});
   }
   const bool none = seen_.slots.empty();
   if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;

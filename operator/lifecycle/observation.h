@@ -143,7 +143,7 @@ struct Observation {
   std::string strategy_change;     // how `job` was changed for an attempt after the first, as a sentence; empty: not at all
   std::string placement_problem;   // why nothing fits, with what is short in which cluster
   std::string placement_shortage;  // of a proposal: why fewer than wanted
-  bool advised = false;            // of a proposal: it follows a plan of the scheduler
+  bool follows_plan = false;       // of a proposal: it follows a plan of the scheduler
   std::string advice_reason;       // CamelCase; empty: the scheduler was not asked
   std::string advice;              // what it said, in words
   std::vector<ClusterView> clusters;

@@ -6,8 +6,8 @@
 
 #include "lib/daemon/program.h"
 #include "lib/daemon/stop_signals.h"
+#include "operator/manager/dry_run_job.h"
 #include "operator/manager/stop_jobs.h"
-#include "operator/manager/try_job.h"
 
 namespace fusionllm::op::manager {
 namespace {
@@ -34,14 +34,14 @@ void AddHookFlags(CLI::App& app, HookFlags& flags) {
   app.add_option("--stop-timeout-seconds", flags.stop_timeout_s, "How long --stop-jobs waits, in seconds")
       ->check(CLI::Range(1, 86'400))
       ->capture_default_str();
-  app.add_option("--dry-run-job", flags.try_job,
+  app.add_option("--dry-run-job", flags.dry_run_job,
                  "Ask the API server by dry runs whether it takes FusionJobs in this namespace, and end: 0 yes");
 }
 
 std::optional<int> RunHook(const HookFlags& flags, const std::vector<std::string>& namespaces, kube::ApiClient& hub, kube::Clock& clock) {
   if (!flags.stop_jobs.empty()) return Stop(flags, namespaces, hub, clock);
-  if (flags.try_job.empty()) return std::nullopt;
-  if (const absl::Status status = TryJob(hub, flags.try_job); !status.ok()) return daemon::ReportError(status);
+  if (flags.dry_run_job.empty()) return std::nullopt;
+  if (const absl::Status status = DryRunJob(hub, flags.dry_run_job); !status.ok()) return daemon::ReportError(status);
   std::printf("FusionJobs are taken, and checked\n");
   return daemon::kExitDone;
 }

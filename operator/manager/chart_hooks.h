@@ -1,4 +1,4 @@
-// What the operator's image does for the chart beside being the operator: a command, done once. See stop_jobs.h and try_job.h.
+// What the operator's image does for the chart beside being the operator: a command, done once. See stop_jobs.h and dry_run_job.h.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace fusionllm::op::manager {
 struct HookFlags {
   std::string stop_jobs;  // "suspend", "delete"; empty: not asked for
   int stop_timeout_s = 240;
-  std::string try_job;  // namespace; empty: not asked for
+  std::string dry_run_job;  // namespace; empty: not asked for
 };
 
 void AddHookFlags(CLI::App& app, HookFlags& flags);

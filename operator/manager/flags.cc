@@ -75,7 +75,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--image-pull-policy", flags.images.pull_policy, "Always, IfNotPresent or Never; default: Kubernetes' own")
       ->check(CLI::IsMember({"Always", "IfNotPresent", "Never"}));
-  app.add_option("--check-ready", flags.ask_ready,
+  app.add_option("--check-ready", flags.check_ready,
                  "Ask the operator whose monitoring server is at HOST:PORT whether it is ready, and end: 0 yes")
       ->check([](const std::string& text) { return std::string(base::CheckDialable(text).message()); });
   app.add_flag("--leader-elect", flags.elect, "Work only while leading by the Lease fusion-operator; for more than one replica");

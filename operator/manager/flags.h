@@ -16,7 +16,7 @@ inline constexpr char kProgram[] = "fusion-operator";
 
 struct Flags {
   std::string config;  // the file; empty: none
-  std::string ask_ready;
+  std::string check_ready;
   HookFlags hooks;
 
   std::string kubeconfig, ns, origin = "hub", cluster = "local", hub_address, scheduler, profile_providers;

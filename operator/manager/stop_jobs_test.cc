@@ -12,7 +12,7 @@
 #include "lib/kube/client/rest_client.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/watch_recorder.h"
-#include "operator/manager/try_job.h"
+#include "operator/manager/dry_run_job.h"
 #include "operator/manifests/resources.h"
 
 namespace fusionllm::op::manager {
@@ -183,13 +183,13 @@ TEST_F(StopJobsTest, OnlyTheNamespacesThatAreWatchedAreTouchedOrListed) {
 }
 
 TEST_F(StopJobsTest, AJobIsTriedWithoutBeingMade) {
-  EXPECT_TRUE(absl::IsFailedPrecondition(TryJob(*client_, "default"))) << "no rule is checked in this server, which is to be noticed";
+  EXPECT_TRUE(absl::IsFailedPrecondition(DryRunJob(*client_, "default"))) << "no rule is checked in this server, which is to be noticed";
   EXPECT_THAT(server_.objects(), Not(::testing::Contains(HasSubstr("fusionjobs"))));
   const json refusal = {{"kind", "Status"}, {"apiVersion", "v1"}, {"status", "Failure"}, {"reason", "Invalid"}, {"code", 422}};
   server_.AddFault({.verb = "create", .target = "fusionjobs", .skip = 1, .code = 422, .body = refusal.dump()});
-  EXPECT_EQ(TryJob(*client_, "default"), absl::OkStatus());
+  EXPECT_EQ(DryRunJob(*client_, "default"), absl::OkStatus());
   server_.AddFault({.verb = "create", .target = "fusionjobs", .code = 422, .body = refusal.dump()});
-  EXPECT_THAT(std::string(TryJob(*client_, "default").message()), HasSubstr("a FusionJob is refused"));
+  EXPECT_THAT(std::string(DryRunJob(*client_, "default").message()), HasSubstr("a FusionJob is refused"));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ struct Placement {
   int64_t wanted = 0;                          // executors that train, if there were room
   std::string shortage;                        // what is short where, with fewer slots than wanted
   bool pending = false;                        // ask again in a moment: the scheduler is being asked
-  bool advised = false;                        // where there was a choice, it follows a plan
+  bool follows_plan = false;                   // where there was a choice, it follows a plan
   std::string advice_reason;                   // CamelCase; empty: there was no query
   std::string advice;                          // what came of it, as a sentence
 };

@@ -64,7 +64,7 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
     placement.problem = std::move(problem);
   }
   if (asked.advice.has_value()) {
-    placement.advised = !ranking.empty();
+    placement.follows_plan = !ranking.empty();
     placement.advice_reason = asked.advice->reason;
     placement.advice = asked.advice->message;
   }

@@ -93,7 +93,7 @@ std::vector<broker::EmitEvent> NewsOfStart(const CheckpointFound& start, int64_t
   if (!start.changed.empty()) {
     news.push_back({.reason = "JobChanged",
                     .step = step,
-                    .message = absl::StrCat("the checkpoint was made by another form of this job; now ", start.changed)});
+                    .message = absl::StrCat("the checkpoint was made by another version of this job: ", start.changed)});
   }
   return news;
 }

@@ -43,7 +43,7 @@ broker::RunPlan UnreadPlan(const std::string& document, const json& entry) {
   return run;
 }
 
-broker::RunPlan PlanOf(const std::string& document, const json& entry) {
+broker::RunPlan JournalledPlan(const std::string& document, const json& entry) {
   absl::StatusOr<broker::RunPlan> plan = ReadRunPlan(document);
   if (!plan.ok()) return UnreadPlan(document, entry);
   plan->devices = entry.at("devices");
@@ -57,7 +57,7 @@ void Replay(const json& entry, JournalState& state) {
   if (kind == "epoch") {
     state.epoch = entry.at("epoch");
     const std::string document = entry.at("plan");
-    state.plan = PlanOf(document, entry);
+    state.plan = JournalledPlan(document, entry);
     state.plan.executors = entry.value("executors", 0);
     state.plan.wanted = entry.value("wanted", 0);
     state.codec_limit = entry.value("codec_limit", "");

@@ -15,7 +15,7 @@ using plan::testing::TwoStages;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(PlanAnswerTest, APlanIsReadWithWhatItPredicts) {
+TEST(PlanResultTest, APlanIsReadWithWhatItPredicts) {
   const std::string document = wire::PrintPlan(TwoStages());
   const auto run = ReadRunPlan(document);
   ASSERT_TRUE(run.ok()) << run.status();
@@ -35,7 +35,7 @@ TEST(PlanAnswerTest, APlanIsReadWithWhatItPredicts) {
   }
 }
 
-TEST(PlanAnswerTest, NumbersRanksReplicaByReplica) {
+TEST(PlanResultTest, NumbersRanksReplicaByReplica) {
   const std::string several = wire::PrintPlan(TwoPipelines());
   const auto run = ReadRunPlan(several);
   ASSERT_TRUE(run.ok()) << run.status();
@@ -50,7 +50,7 @@ TEST(PlanAnswerTest, NumbersRanksReplicaByReplica) {
   EXPECT_EQ(std::get<broker::Planned>(PlanEventOf({.id = 7, .devices = run->devices}, several)).plan.devices, run->devices);
 }
 
-TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
+TEST(PlanResultTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
   const std::string document = wire::PrintPlan(TwoStages());
   const broker::RequestPlan must{.id = 7, .devices = {"a"}}, what_if{.devices = {"a"}, .alternative = 3};
   EXPECT_EQ(std::get<broker::Planned>(PlanEventOf(must, document)).id, 7u);
@@ -69,7 +69,7 @@ TEST(PlanAnswerTest, AnswersBecomeTheEventThatTheQuestionWaitsFor) {
   EXPECT_EQ(std::get<broker::AlternativePlanned>(PlanEventOf(what_if, down)).refusal_reason, "") << "no word of the planner";
 }
 
-TEST(PlanAnswerTest, ARefusalOfOddTypesIsARefusal) {
+TEST(PlanResultTest, ARefusalOfOddTypesIsARefusal) {
   const broker::RequestPlan must{.devices = {"a"}};
   const auto refused = std::get<broker::PlanRefused>(PlanEventOf(must, std::string(R"({"refused": {"reason": 7, "message": ["x"]}})")));
   EXPECT_EQ(refused.reason, "Refused");

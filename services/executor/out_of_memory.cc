@@ -20,7 +20,7 @@ absl::Status AnnotateOutOfMemory(const absl::Status& status, const plan::Stage& 
   absl::StrAppend(&text,
                   stage.memory_bytes > device_bytes && device_bytes > 0 ? ": that is too much for it"
                                                                         : ": others may be using the device, or the plan counts too low",
-                  "; a smaller training.microBatchSize, training.recompute: full or more stages need less");
+                  "; a smaller spec.training.microBatchSize, spec.training.recompute: full or more stages need less");
   return tensor::OutOfMemoryError(text);
 }
 

@@ -20,7 +20,7 @@ TEST(OutOfMemoryTest, WhatThePlanCountsOnStandsBesideWhatIsShort) {
   EXPECT_TRUE(tensor::IsOutOfMemory(said));
   EXPECT_THAT(std::string(said.message()), AllOf(StartsWith("CUDA device 0 (X) is out of memory: 3.20 GiB more were asked for; "),
                                                  HasSubstr("the plan counts on 5.00 GiB for stage 2 of a device with 8.00 GiB"),
-                                                 HasSubstr("others may be using the device"), HasSubstr("training.microBatchSize")));
+                                                 HasSubstr("others may be using the device"), HasSubstr("spec.training.microBatchSize")));
 }
 
 TEST(OutOfMemoryTest, APlanThatCannotFitIsSaidToBeTooMuch) {

@@ -27,7 +27,7 @@ class ChangedSources : public ::testing::Test {
     ASSERT_NE(source_dir, nullptr) << "set FUSIONLLM_SOURCE_DIR to the root of the repository (ctest does)";
     root_ = fs::canonical(::testing::TempDir()) / absl::StrCat("changed_sources_", getpid());
     fs::create_directories(root_ / "tools");
-    for (const char* script : {"tools/tidy.sh", "tools/check-sanitizers.sh", "tools/check-thread-safety.sh"})
+    for (const char* script : {"tools/tidy.sh", "tools/check-syntax.sh", "tools/check-sanitizers.sh", "tools/check-thread-safety.sh"})
       fs::copy_file(fs::path(source_dir) / script, root_ / script);
   }
 
@@ -119,6 +119,15 @@ TEST_F(ChangedSources, AreCompiledAsSanitizersWould) {
   const auto [refused, why] = Run("VERIFY_BASE=HEAD tools/check-sanitizers.sh");
   EXPECT_EQ(refused, 1) << why;
   EXPECT_NE(why.find("a/bad.cc:1"), std::string::npos) << why;
+
+  // An error that was found counts, too, where the time is over before the other sources were read.
+  Write("bin/timeout", "#!/bin/sh\nshift 2\n\"$@\"\nexit 124\n");
+  fs::permissions(root_ / "bin/timeout", fs::perms::owner_all);
+  EXPECT_EQ(Run("PATH=$PWD/bin:$PATH VERIFY_BASE=HEAD tools/check-sanitizers.sh").first, 1);
+  Write("a/bad.cc", "#include <string>\nstd::string other = NAME;\n");
+  const auto [late, rest] = Run("PATH=$PWD/bin:$PATH VERIFY_BASE=HEAD tools/check-sanitizers.sh");
+  EXPECT_EQ(late, 0) << rest;
+  EXPECT_EQ(rest, "not all of 2 files were read, 300 s were over\n");
 }
 
 // A member that is read without its lock is named; gcc's options and what clang warns of besides are of no interest.

@@ -12,7 +12,7 @@ constexpr int kOldest = 21800;
 
 constexpr char kWhatToDo[] =
     ": install NCCL 2 (Debian: libnccl2; pip: nvidia-nccl-cu13) and put its folder into LD_LIBRARY_PATH, or run the job with "
-    "strategy.replicas 1";
+    "spec.strategy.replicas 1";
 
 std::string Spelled(int version) { return absl::StrCat(version / 10000, ".", version % 10000 / 100, ".", version % 100); }
 

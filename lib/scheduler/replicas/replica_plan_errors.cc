@@ -18,15 +18,15 @@ Shortfall Executors(int64_t needed, int64_t available) {
   return {"executors", static_cast<double>(needed), static_cast<double>(available)};
 }
 
-// "2 pipelines (strategy.replicas) of 3 stages"
+// "2 pipelines (spec.strategy.replicas) of 3 stages"
 std::string Pipelines(const GridConstraints& constraints) {
-  return absl::StrFormat("%s (strategy.replicas)%s", base::Pluralize(constraints.replicas, "pipeline"),
+  return absl::StrFormat("%s (spec.strategy.replicas)%s", base::Pluralize(constraints.replicas, "pipeline"),
                          constraints.stages > 0 ? absl::StrCat(" of ", base::Pluralize(constraints.stages, "stage")) : "");
 }
 
 std::string LeastDevices(const GridConstraints& constraints) {
   return constraints.use_all_devices ? absl::StrFormat("all %d are to be used", constraints.min_devices)
-                                     : absl::StrFormat("executors.min asks for %d", constraints.min_devices);
+                                     : absl::StrFormat("spec.executors.min asks for %d", constraints.min_devices);
 }
 
 PlanError TooFewExecutors(absl::string_view what, int64_t needed, const GridConstraints& constraints) {
@@ -44,9 +44,9 @@ PlanError NotSoMany(const GridConstraints& constraints, int64_t most) {
   const char* const fewer = constraints.use_all_devices ? "let some be left out" : "lower it";
   if (constraints.stages > 0) {
     std::string cure = fewer;
-    if (any_stages >= constraints.min_devices) cure += ", or leave the stages to the planner (strategy.stages: 0)";
+    if (any_stages >= constraints.min_devices) cure += ", or leave the stages to the planner (spec.strategy.stages: 0)";
     return {plan_errors::kConflictingConstraints,
-            absl::StrFormat("%s (strategy.stages) use exactly %d executors, and %s: %s", Pipelines(constraints), most,
+            absl::StrFormat("%s (spec.strategy.stages) use exactly %d executors, and %s: %s", Pipelines(constraints), most,
                             LeastDevices(constraints), cure),
             Executors(constraints.min_devices, most)};
   }
@@ -61,7 +61,7 @@ PlanError NotSoMany(const GridConstraints& constraints, int64_t most) {
   return {plan_errors::kConflictingConstraints,
           absl::StrFormat("%s with the same number of stages use %d executors or %d, but %s, and the job may use %d%s: %s%s",
                           Pipelines(constraints), most, most + constraints.replicas, LeastDevices(constraints), constraints.max_devices,
-                          limit, constraints.use_all_devices ? "" : absl::StrFormat("set executors.min to %d, or ", most), cure),
+                          limit, constraints.use_all_devices ? "" : absl::StrFormat("set spec.executors.min to %d, or ", most), cure),
           Executors(constraints.min_devices, most)};
 }
 
@@ -89,15 +89,16 @@ std::string TwoNotJoined(const Problem& problem, const ReplicaGrid& grid) {
 PlanError NoFeasibleShape(const GridConstraints& constraints, int micro_batches) {
   if (constraints.replicas > micro_batches) {
     return {plan_errors::kTooManyReplicas,
-            absl::StrFormat("strategy.replicas is %d, a step has %s: every pipeline needs one; take a smaller training.microBatchSize, a "
-                            "larger training.globalBatchSize, or fewer replicas",
-                            constraints.replicas, base::Pluralize(micro_batches, "micro-batch", "micro-batches")),
+            absl::StrFormat(
+                "spec.strategy.replicas is %d, a step has %s: every pipeline needs one; take a smaller spec.training.microBatchSize, a "
+                "larger spec.training.globalBatchSize, or fewer replicas",
+                constraints.replicas, base::Pluralize(micro_batches, "micro-batch", "micro-batches")),
             {"micro_batches", static_cast<double>(constraints.replicas), static_cast<double>(micro_batches)}};
   }
   const int64_t fewest = int64_t{constraints.replicas} * std::max(1, constraints.stages);
   if (fewest > constraints.max_devices) return TooFewExecutors(absl::StrCat(Pipelines(constraints), " need"), fewest, constraints);
   if (constraints.min_devices > constraints.max_devices)
-    return TooFewExecutors("executors.min asks for", constraints.min_devices, constraints);
+    return TooFewExecutors("spec.executors.min asks for", constraints.min_devices, constraints);
   const int stages =
       constraints.stages > 0 ? constraints.stages : std::min(constraints.max_devices / constraints.replicas, constraints.most_stages);
   return NotSoMany(constraints, int64_t{constraints.replicas} * stages);
@@ -107,31 +108,33 @@ std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_
                                                                    const Problem& problem) {
   if (strategy != kPlanner) {
     return Because(plan_errors::kNotAvailable, absl::StrFormat("planner %s lays out one pipeline", strategy),
-                   absl::StrFormat("set strategy.planner to %s, or strategy.replicas to 1", kPlanner));
+                   absl::StrFormat("set spec.strategy.planner to %s, or spec.strategy.replicas to 1", kPlanner));
   }
   if (!request.pins.empty()) {
-    return Because(plan_errors::kPinConflict,
-                   absl::StrFormat("ops '%s' are pinned to %s (strategy.pins), but with strategy.replicas every op runs on several devices",
-                                   request.pins[0].ops, request.pins[0].device),
-                   absl::StrFormat("remove the %s, or set strategy.replicas to 1", request.pins.size() == 1 ? "pin" : "pins"));
+    return Because(
+        plan_errors::kPinConflict,
+        absl::StrFormat("ops '%s' are pinned to %s (spec.strategy.pins), but with spec.strategy.replicas every op runs on several devices",
+                        request.pins[0].ops, request.pins[0].device),
+        absl::StrFormat("remove the %s, or set spec.strategy.replicas to 1", request.pins.size() == 1 ? "pin" : "pins"));
   }
   if (!request.first_device.empty()) {
-    return Because(plan_errors::kNotAvailable,
-                   absl::StrFormat("%s is to read the training data, but with strategy.replicas the first stage runs on several devices",
-                                   request.first_device),
-                   "set strategy.replicas to 1 or auto");
+    return Because(
+        plan_errors::kNotAvailable,
+        absl::StrFormat("%s is to read the training data, but with spec.strategy.replicas the first stage runs on several devices",
+                        request.first_device),
+        "set spec.strategy.replicas to 1 or auto");
   }
   if (request.max_egress_bytes.has_value()) {
     return Because(plan_errors::kNotAvailable,
-                   "what leaves a site in a step (placement.maxEgressBytesPerStep) can be limited with one pipeline only, not with "
-                   "strategy.replicas",
-                   "remove the limit, or set strategy.replicas to 1");
+                   "what leaves a site in a step (spec.placement.maxEgressBytesPerStep) can be limited with one pipeline only, not with "
+                   "spec.strategy.replicas",
+                   "remove the limit, or set spec.strategy.replicas to 1");
   }
   const int usable = static_cast<int>(problem.usable().size());
   if (usable > kMaxDevices) {
     return Because(plan_errors::kInstanceTooLarge,
-                   absl::StrFormat("strategy.replicas is for up to %d executors, %d are usable", kMaxDevices, usable),
-                   "exclude some (strategy.exclude), or set strategy.replicas to 1", Executors(usable, kMaxDevices));
+                   absl::StrFormat("spec.strategy.replicas is for up to %d executors, %d are usable", kMaxDevices, usable),
+                   "exclude some (spec.strategy.exclude), or set spec.strategy.replicas to 1", Executors(usable, kMaxDevices));
   }
   return std::nullopt;
 }
@@ -142,7 +145,7 @@ PlanError NoGridFits(const Problem& problem, const FoundGrid& failed) {
     return {
         plan_errors::kDisconnectedDevices,
         absl::StrFormat("replicas of a stage must exchange gradients, and no placement joins them all both ways (%s, among others, are not "
-                        "joined): let them reach each other, or set strategy.replicas to 1",
+                        "joined): let them reach each other, or set spec.strategy.replicas to 1",
                         TwoNotJoined(problem, failed.grid)),
         {}};
   }

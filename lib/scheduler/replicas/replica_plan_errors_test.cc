@@ -41,7 +41,7 @@ TEST_P(NoFeasibleShapeTest, SaysWhatContradictsWhatAndWhatToDo) {
   request.stages = c.stages;
   request.min_executors = c.least;
   request.max_executors = c.most;
-  if (c.most > 0) request.max_executors_why = "executors.max is " + std::to_string(c.most);
+  if (c.most > 0) request.max_executors_why = "spec.executors.max is " + std::to_string(c.most);
   const PlanError refusal = PlanErrorFor(request, c.replicas);
   EXPECT_EQ(refusal.reason, c.reason);
   EXPECT_EQ(refusal.message, c.message);
@@ -51,42 +51,46 @@ TEST_P(NoFeasibleShapeTest, SaysWhatContradictsWhatAndWhatToDo) {
 
 INSTANTIATE_TEST_SUITE_P(
     Constraints, NoFeasibleShapeTest,
-    ::testing::Values(
-        Case{"MorePipelinesThanMicroBatches", 5, 0, 1, 0, 8, "TooManyReplicas",
-             "strategy.replicas is 5, a step has 4 micro-batches: every pipeline needs one; take a smaller training.microBatchSize, a "
-             "larger "
-             "training.globalBatchSize, or fewer replicas",
-             5, 4},
-        Case{"FewerDevicesThanPipelines", 2, 0, 1, 0, 1, "TooFewExecutors",
-             "2 pipelines (strategy.replicas) need 2 executors, the job may use 1", 2, 1},
-        Case{"FewerDevicesThanStages", 2, 3, 1, 0, 4, "TooFewExecutors",
-             "2 pipelines (strategy.replicas) of 3 stages need 6 executors, the job may use 4", 6, 4},
-        Case{"FewerDevicesThanStagesWhateverTheLeast", 2, 3, 2, 0, 4, "TooFewExecutors",
-             "2 pipelines (strategy.replicas) of 3 stages need 6 executors, the job may use 4", 6, 4},
-        Case{"ALimitOfTheJob", 2, 0, 1, 1, 8, "TooFewExecutors",
-             "2 pipelines (strategy.replicas) need 2 executors, the job may use 1: executors.max is 1", 2, 1},
-        Case{"ALimitThatIsNone", 2, 0, 1, 3, 1, "TooFewExecutors", "2 pipelines (strategy.replicas) need 2 executors, the job may use 1", 2,
-             1},
-        Case{"FewerDevicesThanTheLeast", 2, 0, 5, 0, 4, "TooFewExecutors", "executors.min asks for 5 executors, the job may use 4", 5, 4},
-        Case{"TheStagesAreTooFewForTheLeast", 2, 2, 5, 0, 8, "ConflictingConstraints",
-             "2 pipelines (strategy.replicas) of 2 stages (strategy.stages) use exactly 4 executors, and executors.min asks for 5: lower "
-             "it, "
-             "or leave the stages to the planner (strategy.stages: 0)",
-             5, 4},
-        Case{
-            "TheStagesAreTooFewAndNoOthersWouldDo", 2, 2, 5, 0, 5, "ConflictingConstraints",
-            "2 pipelines (strategy.replicas) of 2 stages (strategy.stages) use exactly 4 executors, and executors.min asks for 5: lower it",
-            5, 4},
-        Case{"NoMultipleFromTheLeastToAll", 2, 0, 5, 0, 5, "ConflictingConstraints",
-             "2 pipelines (strategy.replicas) with the same number of stages use 4 executors or 6, but executors.min asks for 5, and the "
-             "job "
-             "may use 5: set executors.min to 4, or let the job use 6",
-             5, 4},
-        Case{"NoMultipleFromTheLeastToTheMost", 4, 0, 5, 7, 8, "ConflictingConstraints",
-             "4 pipelines (strategy.replicas) with the same number of stages use 4 executors or 8, but executors.min asks for 5, and the "
-             "job "
-             "may use 7 (executors.max is 7): set executors.min to 4, or let the job use 8",
-             5, 4}),
+    ::testing::Values(Case{"MorePipelinesThanMicroBatches", 5, 0, 1, 0, 8, "TooManyReplicas",
+                           "spec.strategy.replicas is 5, a step has 4 micro-batches: every pipeline needs one; take a smaller "
+                           "spec.training.microBatchSize, a "
+                           "larger "
+                           "spec.training.globalBatchSize, or fewer replicas",
+                           5, 4},
+                      Case{"FewerDevicesThanPipelines", 2, 0, 1, 0, 1, "TooFewExecutors",
+                           "2 pipelines (spec.strategy.replicas) need 2 executors, the job may use 1", 2, 1},
+                      Case{"FewerDevicesThanStages", 2, 3, 1, 0, 4, "TooFewExecutors",
+                           "2 pipelines (spec.strategy.replicas) of 3 stages need 6 executors, the job may use 4", 6, 4},
+                      Case{"FewerDevicesThanStagesWhateverTheLeast", 2, 3, 2, 0, 4, "TooFewExecutors",
+                           "2 pipelines (spec.strategy.replicas) of 3 stages need 6 executors, the job may use 4", 6, 4},
+                      Case{"ALimitOfTheJob", 2, 0, 1, 1, 8, "TooFewExecutors",
+                           "2 pipelines (spec.strategy.replicas) need 2 executors, the job may use 1: spec.executors.max is 1", 2, 1},
+                      Case{"ALimitThatIsNone", 2, 0, 1, 3, 1, "TooFewExecutors",
+                           "2 pipelines (spec.strategy.replicas) need 2 executors, the job may use 1", 2, 1},
+                      Case{"FewerDevicesThanTheLeast", 2, 0, 5, 0, 4, "TooFewExecutors",
+                           "spec.executors.min asks for 5 executors, the job may use 4", 5, 4},
+                      Case{"TheStagesAreTooFewForTheLeast", 2, 2, 5, 0, 8, "ConflictingConstraints",
+                           "2 pipelines (spec.strategy.replicas) of 2 stages (spec.strategy.stages) use exactly 4 executors, and "
+                           "spec.executors.min asks for 5: lower "
+                           "it, "
+                           "or leave the stages to the planner (spec.strategy.stages: 0)",
+                           5, 4},
+                      Case{"TheStagesAreTooFewAndNoOthersWouldDo", 2, 2, 5, 0, 5, "ConflictingConstraints",
+                           "2 pipelines (spec.strategy.replicas) of 2 stages (spec.strategy.stages) use exactly 4 executors, and "
+                           "spec.executors.min asks for 5: lower it",
+                           5, 4},
+                      Case{"NoMultipleFromTheLeastToAll", 2, 0, 5, 0, 5, "ConflictingConstraints",
+                           "2 pipelines (spec.strategy.replicas) with the same number of stages use 4 executors or 6, but "
+                           "spec.executors.min asks for 5, and the "
+                           "job "
+                           "may use 5: set spec.executors.min to 4, or let the job use 6",
+                           5, 4},
+                      Case{"NoMultipleFromTheLeastToTheMost", 4, 0, 5, 7, 8, "ConflictingConstraints",
+                           "4 pipelines (spec.strategy.replicas) with the same number of stages use 4 executors or 8, but "
+                           "spec.executors.min asks for 5, and the "
+                           "job "
+                           "may use 7 (spec.executors.max is 7): set spec.executors.min to 4, or let the job use 8",
+                           5, 4}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // With seven, too: three stages are all that there are ops for, and eight executors would need four.
@@ -97,7 +101,8 @@ TEST(ReplicaRefusalsTest, AModelOfFewOpsHasNoUseForManyExecutors) {
     const PlanError refusal = PlanErrorFor(request, 2);
     EXPECT_EQ(refusal.reason, "TooManyStages") << devices;
     EXPECT_EQ(refusal.message,
-              "2 pipelines (strategy.replicas) use at most 6 executors, for the model has only 3 ops to share out, and executors.min asks "
+              "2 pipelines (spec.strategy.replicas) use at most 6 executors, for the model has only 3 ops to share out, and "
+              "spec.executors.min asks "
               "for 7: lower it, or take more replicas")
         << devices;
   }
@@ -120,7 +125,7 @@ TEST(ReplicaRefusalsTest, WhyDevicesAreLeftOutIsSaid) {
   PlanRequest request = Site(2);
   request.exclude = {"paris-1"};
   request.exclude_why = "paris-1 is small";
-  EXPECT_EQ(PlanErrorFor(request, 2).message, "2 pipelines (strategy.replicas) need 2 executors, the job may use 1; paris-1 is small");
+  EXPECT_EQ(PlanErrorFor(request, 2).message, "2 pipelines (spec.strategy.replicas) need 2 executors, the job may use 1; paris-1 is small");
 }
 
 // What no grid goes with, however many devices there are: the field, and a way out.
@@ -133,18 +138,18 @@ TEST(ReplicaRefusalsTest, WhatGoesWithOnePipelineOnlyIsNamedWithAWayOut) {
   const Obstacle obstacles[] = {
       {"PinConflict",
        [](PlanRequest& request) { request.pins = {{.ops = "op3", .device = "paris-1"}}; },
-       {"ops 'op3' are pinned to paris-1 (strategy.pins)", "remove the pin, or set strategy.replicas to 1"}},
+       {"ops 'op3' are pinned to paris-1 (spec.strategy.pins)", "remove the pin, or set spec.strategy.replicas to 1"}},
       {"NotAvailable",
        [](PlanRequest& request) { request.first_device = "paris-0"; },
-       {"paris-0 is to read the training data", "set strategy.replicas to 1 or auto"}},
+       {"paris-0 is to read the training data", "set spec.strategy.replicas to 1 or auto"}},
       {"NotAvailable",
        [](PlanRequest& request) { request.max_egress_bytes = int64_t{1} << 40; },
-       {"placement.maxEgressBytesPerStep", "remove the limit, or set strategy.replicas to 1"}},
+       {"spec.placement.maxEgressBytesPerStep", "remove the limit, or set spec.strategy.replicas to 1"}},
       {"InstanceTooLarge",
        [](PlanRequest& request) {
          while (request.devices.size() <= kMaxDevices) testing::AddDevice(request, "paris", 1);
        },
-       {"up to 256 executors, 257 are usable", "exclude some (strategy.exclude), or set strategy.replicas to 1"}}};
+       {"up to 256 executors, 257 are usable", "exclude some (spec.strategy.exclude), or set spec.strategy.replicas to 1"}}};
   for (const Obstacle& obstacle : obstacles) {
     PlanRequest request = Site(4);
     obstacle.set(request);
@@ -154,7 +159,7 @@ TEST(ReplicaRefusalsTest, WhatGoesWithOnePipelineOnlyIsNamedWithAWayOut) {
   }
   for (const int replicas : {2, kAutoReplicas}) {
     EXPECT_EQ(PlanErrorFor(Site(4), replicas, "equal-ops").message,
-              "planner equal-ops lays out one pipeline: set strategy.planner to op-fence, or strategy.replicas to 1");
+              "planner equal-ops lays out one pipeline: set spec.strategy.planner to op-fence, or spec.strategy.replicas to 1");
   }
 }
 
@@ -165,7 +170,7 @@ TEST(ReplicaRefusalsTest, ReplicasThatNoLinkJoinsAreNamedWithAWayOut) {
   const PlanError refusal = PlanErrorFor(request, 2);
   EXPECT_EQ(refusal.reason, "DisconnectedDevices");
   EXPECT_THAT(refusal.message, HasSubstr("(paris-0 and rome-0, among others, are not joined): let them reach each other, or set "
-                                         "strategy.replicas to 1"));
+                                         "spec.strategy.replicas to 1"));
 }
 
 TEST(ReplicaRefusalsTest, OfAGridThatDoesNotFitThePipelineIsNamed) {

@@ -212,7 +212,8 @@ TEST(ReplicaPlannerTest, PinsLeaveOnePipelineWhereThePlannerDecidesAndItSaysSo) 
   request.pins = {{.ops = "op3", .device = "paris-1"}};
   const ReplicaPlan plan = PlanFor(request, kAutoReplicas);
   EXPECT_EQ(plan.pipelines.size(), 1u);
-  EXPECT_THAT(plan.explain, Contains(AllOf(HasSubstr("one pipeline: ops 'op3' are pinned"), Not(HasSubstr("strategy.replicas to 1")))));
+  EXPECT_THAT(plan.explain,
+              Contains(AllOf(HasSubstr("one pipeline: ops 'op3' are pinned"), Not(HasSubstr("spec.strategy.replicas to 1")))));
 }
 
 TEST(ReplicaPlannerTest, ASearchThatIsStoppedGivesNoPlan) {

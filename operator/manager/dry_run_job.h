@@ -10,6 +10,6 @@ namespace fusionllm::op::manager {
 
 // By dry runs in the namespace: a good job must be taken, and one that breaks a rule of the schema must be refused, or the definitions are
 // older than the operator or do not check. Needs the right to create FusionJobs there. Blocks; errors say what was answered.
-absl::Status TryJob(kube::ApiClient& hub, const std::string& ns);
+absl::Status DryRunJob(kube::ApiClient& hub, const std::string& ns);
 
 }  // namespace fusionllm::op::manager

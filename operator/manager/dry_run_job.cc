@@ -1,4 +1,4 @@
-#include "operator/manager/try_job.h"
+#include "operator/manager/dry_run_job.h"
 
 #include <nlohmann/json.hpp>
 
@@ -22,7 +22,7 @@ nlohmann::json Job() {
 
 }  // namespace
 
-absl::Status TryJob(kube::ApiClient& hub, const std::string& ns) {
+absl::Status DryRunJob(kube::ApiClient& hub, const std::string& ns) {
   nlohmann::json job = Job();
   const kube::WriteOptions dry_run{.field_manager = "helm-test", .dry_run = true};
   if (const auto made = hub.Create(manifests::kFusionJobs, ns, job.dump(), dry_run); !made.ok()) {
