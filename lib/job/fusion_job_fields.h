@@ -345,9 +345,8 @@ void Visit(V& v, Spec& s) {
   v.Field("managedBy", s.managed_by, {.max_length = 63, .kubernetes_only = true},
           "Controller that owns the job, as DOMAIN/NAME; never changes. Omitted, or fusionllm.io/fusion-operator: this operator.");
   v.Field("queueName", s.queue_name, {.name = true, .kubernetes_only = true},
-          "Queue that the job counts to, for lists and selectors alone: the controller of the queue holds the job back by spec.suspend. "
-          "Kueue goes "
-          "by the label kueue.x-k8s.io/queue-name.");
+          "Name of a queue, for a column and a field selector alone: it queues nothing. Kueue takes the queue from the label "
+          "kueue.x-k8s.io/queue-name.");
   v.Field("failurePolicy", s.failure_policy, {.kubernetes_only = true},
           "What happens when a Pod of the job fails or is lost: which failures start it again, and which fail it.");
   v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},

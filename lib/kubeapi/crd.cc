@@ -163,7 +163,7 @@ ordered_json FusionJobCrd() {
       Column("Age", "date", ".metadata.creationTimestamp", "Since the job was made."),
       Column("Slowest link", "string", ".status.trainerStatus.slowestLink", "Link that holds the steps up most.", true),
       Column("Restarts", "integer", ".status.restarts", "Restarts of the whole job after a failure or a loss.", true),
-      Column("Queue", "string", ".spec.queueName", "Queue that the job counts to.", true),
+      Column("Queue", "string", ".spec.queueName", "Name of a queue, for this column alone.", true),
   };
   return Crd("FusionJob", "fusionjobs", "fusionjob", "fj", "Namespaced", std::move(version));
 }

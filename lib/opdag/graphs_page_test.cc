@@ -123,6 +123,13 @@ TEST(GraphsPageTest, ItsGraphIsOne) {
 // Where the hints for ops send their reader (op_hints.cc).
 TEST(GraphsPageTest, HasTheSectionThatHintsName) { EXPECT_THAT(Page(kGraphPage), HasSubstr("\n## A Llama from these operators\n")); }
 
+TEST(GraphsPageTest, TheExampleOfALlamaIsAWholeGraph) {
+  absl::StatusOr<Graph> graph = ParseGraph(Page("examples/graphs/llama-block.dag"), "llama-block.dag");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(InferTypes(*graph, 2).ok());
+  EXPECT_NE(graph->loss(), kNone);
+}
+
 // The parts of a Llama, put together to a model of one block.
 TEST(GraphsPageTest, ItsPartsOfALlamaFitTogether) {
   constexpr char kBefore[] = R"(graph "llama" {
