@@ -3,8 +3,8 @@
 // Delivery: every message arrives exactly once, in the order of Send() among messages of the same peer and priority, until the peer is
 // declared broken. A connection that drops is resumed where it stopped; nothing is lost or repeated. A peer that stays away longer than the
 // endpoint's reconnect timeout, restarts under a new incarnation, or sends what cannot be trusted (bad checksum, absurd length, foreign
-// protocol) is broken: its queues are dropped and the failure callback runs once. It stays broken until ForgetPeer() or until it comes back
-// with a newer incarnation.
+// protocol) is broken: its queues are dropped and the failure callback runs once. It stays broken until ForgetPeer(), until it comes back
+// with a newer incarnation, or until it was refused once for that and has then forgotten this endpoint itself.
 // Threads: every method may be called from any thread. Callbacks run on transport threads with no lock held: those of one peer one after
 // the other, those of different peers at the same time. A receiver that blocks holds back its peer, control messages included. Callbacks
 // may call everything here except Close(). Limits: messages to 4 GiB, queued and unacknowledged bytes per peer bounded by options, <= 64

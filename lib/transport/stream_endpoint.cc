@@ -151,6 +151,7 @@ void StreamEndpoint::EmptyQueue(Peer& peer) const {
 void StreamEndpoint::FailLocked(Peer& peer, const absl::Status& why) {
   if (!peer.failed.ok() || peer.forgotten || stopping_) return;
   peer.failed = why;
+  peer.told_session = 0;
   EmptyQueue(peer);
   peer.out_deadline.reset();
   peer.in_deadline.reset();
@@ -171,7 +172,7 @@ void StreamEndpoint::DepartLocked(Peer& peer) {
   changed_.notify_all();
 }
 
-// The peer has restarted: nothing of its former life counts.
+// The peer has restarted, or starts anew after a failure that it was told of: nothing of before counts.
 void StreamEndpoint::ResetLocked(Peer& peer) {
   peer.failed = absl::OkStatus();
   peer.departed = false;

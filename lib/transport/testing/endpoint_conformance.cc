@@ -376,6 +376,34 @@ TEST_P(EndpointConformance, ForgottenPeerCanBeReused) {
   EXPECT_EQ(at_b.messages()[0].header.step, 2);
 }
 
+// As in a retried probe of a link: only the side that probes is told to use the peer again.
+TEST_P(EndpointConformance, APeerThatWasRefusedForAFailureStartsAnewOnceItForgets) {
+  FaultInjector cable;
+  auto options = Options("a");
+  options.decorate_stream = cable.Decorator();
+  auto a = Make(options), b = Make("b");
+  Mailbox at_a, at_b;
+  at_a.Listen(*a);
+  at_b.Listen(*b);
+  at_a.WatchFailures(*a);
+  at_b.WatchFailures(*b);
+  cable.CorruptNextData();
+  ASSERT_TRUE(a->Send("b", Header(0), Pattern(10, 0)).ok());
+  ASSERT_TRUE(at_a.WaitForFailures(1));
+  ASSERT_TRUE(at_b.WaitForFailures(1));
+  a->ForgetPeer("b");
+  ASSERT_TRUE(a->Send("b", Header(1), Pattern(10, 0)).ok());
+  ASSERT_TRUE(at_a.WaitForFailures(2)) << "it is told of the failure";
+  EXPECT_THAT(std::string(at_a.failures()[1].second.message()), HasSubstr("b has given up on a"));
+  a->ForgetPeer("b");
+  ASSERT_TRUE(a->Send("b", Header(2), Pattern(10, 0)).ok());
+  ASSERT_TRUE(at_b.WaitForMessages(1));
+  EXPECT_EQ(at_b.messages()[0].header.step, 2);
+  ASSERT_TRUE(b->Send("a", Header(3), Pattern(10, 0)).ok());
+  ASSERT_TRUE(at_a.WaitForMessages(1));
+  EXPECT_EQ(at_a.messages()[0].header.step, 3);
+}
+
 TEST_P(EndpointConformance, ForgettingPreviousIncarnationPreventsPeerFailure) {
   FaultInjector cable, second_cable;
   auto a = Make("a"), b = Make(Mortal(Options("b"), 100, cable));
