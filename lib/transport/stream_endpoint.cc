@@ -151,7 +151,7 @@ void StreamEndpoint::EmptyQueue(Peer& peer) const {
 void StreamEndpoint::FailLocked(Peer& peer, const absl::Status& why) {
   if (!peer.failed.ok() || peer.forgotten || stopping_) return;
   peer.failed = why;
-  peer.told_session = 0;
+  peer.refused_session = 0;
   EmptyQueue(peer);
   peer.out_deadline.reset();
   peer.in_deadline.reset();

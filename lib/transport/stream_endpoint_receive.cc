@@ -95,9 +95,9 @@ absl::StatusOr<std::shared_ptr<StreamEndpoint::Peer>> StreamEndpoint::Admit(Fram
     }
     peer->incarnation = hello.incarnation;
     // A session made after that refusal is of a peer that has forgotten what failed: it starts anew, as it does once forgotten here.
-    if (!peer->failed.ok() && peer->told_session != 0 && hello.session > peer->told_session) ResetLocked(*peer);
+    if (!peer->failed.ok() && peer->refused_session != 0 && hello.session > peer->refused_session) ResetLocked(*peer);
     if (!peer->failed.ok()) {
-      peer->told_session = hello.session;
+      peer->refused_session = hello.session;
       return absl::FailedPreconditionError(absl::StrCat(options_.name, " has given up on ", hello.from, ": ", peer->failed.message()));
     }
     if (hello.session < peer->in_session) return absl::FailedPreconditionError("a newer session has taken this one's place");

@@ -18,10 +18,10 @@ struct StreamEndpoint::Peer {
   Peer(std::string name, const OutgoingLimits& limits) : name(std::move(name)), out(limits) {}
 
   const std::string name;
-  uint64_t incarnation = 0;   // the newest that has spoken; 0: none yet
-  absl::Status failed;        // OK while healthy
-  uint64_t told_session = 0;  // the last session of the peer's that was refused for `failed`; 0: none yet
-  bool departed = false;      // said goodbye with nothing left undelivered
+  uint64_t incarnation = 0;      // the newest that has spoken; 0: none yet
+  absl::Status failed;           // OK while healthy
+  uint64_t refused_session = 0;  // the last session of the peer's that was refused for `failed`; 0: none yet
+  bool departed = false;         // said goodbye with nothing left undelivered
   bool forgotten = false;
   LinkStats counters;
 

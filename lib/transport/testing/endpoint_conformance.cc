@@ -377,7 +377,7 @@ TEST_P(EndpointConformance, ForgottenPeerCanBeReused) {
 }
 
 // As in a retried probe of a link: only the side that probes is told to use the peer again.
-TEST_P(EndpointConformance, APeerThatWasRefusedForAFailureStartsAnewOnceItForgets) {
+TEST_P(EndpointConformance, RefusedPeerIsAcceptedAgainOnceItForgets) {
   FaultInjector cable;
   auto options = Options("a");
   options.decorate_stream = cable.Decorator();
