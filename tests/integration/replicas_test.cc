@@ -223,12 +223,12 @@ TEST_F(ReplicasTest, WhatTheRefusalSaysToTypeIsEnough) {
     std::vector<std::string> flags = {"run", "job.yaml", "--set", Grid(2, 1), "--set", "spec.executors=" + c.executors, "--set", steps};
     const auto with_output = [&](const std::string& name) {
       std::vector<std::string> all = flags;
-      all.insert(all.end(), {"--output", name + std::to_string(c.follows_plan.size())});
+      all.insert(all.end(), {"--output", name + std::to_string(c.advised.size())});
       return all;
     };
     FusionctlChild refused(with_output("refused"), Path("."));
     ExpectEnd(refused, 3);
-    for (const std::string& advice : c.follows_plan) {
+    for (const std::string& advice : c.advised) {
       EXPECT_THAT(refused.Stderr(), HasSubstr(advice));
       const std::vector<std::string> words = absl::StrSplit(advice, ' ');
       flags.insert(flags.end(), words.begin(), words.end());
