@@ -222,7 +222,7 @@ TEST_F(FusionctlTest, AFreshRunLeavesWhatWasThereAndAResumedOneTellsWhatChanged)
 
   const Outcome resumed = Run(keep + " --set spec.training.steps=4 --set spec.training.seed=77");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, AllOf(HasSubstr("\"JobChanged\""), HasSubstr("now spec.training.seed 1337 -> 77\""),
+  EXPECT_THAT(resumed.out, AllOf(HasSubstr("\"JobChanged\""), HasSubstr("this job: spec.training.seed 1337 -> 77\""),
                                  HasSubstr("out/kept/step-000004"), Not(HasSubstr("kept//"))));
   EXPECT_TRUE(fs::exists(Path("out/kept/step-000005")));
   EXPECT_TRUE(fs::exists(Path("out/kept/step-000004"))) << "it went on from step 3, the newest";
