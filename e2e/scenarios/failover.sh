@@ -9,7 +9,7 @@
 set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
-graceful_limit=2.5 crash_limit=17  # seconds: docs/results/operator.md
+graceful_limit=2.5 crash_limit=17  # seconds: docs/results/operator-failures.md
 bring_up hhub genoa
 members_behind 50mbit 20ms
 helm_in "$hub" upgrade fusion "$source_folder/helm/fusionllm" --reuse-values --set operator.replicas=2 \

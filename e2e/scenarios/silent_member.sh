@@ -7,7 +7,7 @@ set -euo pipefail
 # shellcheck source=scenario_lib.sh
 . "$(dirname "$0")/scenario_lib.sh"
 rounds=${1:-3}
-limit=45  # seconds: docs/results/operator.md
+limit=45  # seconds: docs/results/operator-failures.md
 only_on_own "it stops a member's API server"
 bring_up shub delft
 members_behind 50mbit 20ms
