@@ -7,7 +7,7 @@
 // micro-batch it is in, but for one factor, the mean of the shares, by which the runtime divides the gradients of the whole batch. Losses
 // that other ops make of cross_entropy ops are to be weighed before (opdag::WeighTargets).
 //
-// So that any number of stages gives the same bits (docs/design/architecture.md, "Same bits on any number of stages"), a value read by
+// So that any number of stages gives the same bits (docs/design/same-bits.md), a value read by
 // several ops gets its gradient as a left fold of explicit `add` ops in descending order of consumer id (an op that reads the value twice:
 // in descending order of input), whatever the placement; each use of a parameter has its own gradient value, never summed here.
 //

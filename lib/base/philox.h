@@ -1,7 +1,7 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3).
 //
 // A number is a pure function of (seed, name, index), so parameter initialisation and shuffling give the same bits on any number of
-// stages, in any order, on any machine (docs/design/architecture.md, "Same bits on any number of stages"). Thread-safe: no state.
+// stages, in any order, on any machine (docs/design/same-bits.md). Thread-safe: no state.
 #pragma once
 
 #include <array>

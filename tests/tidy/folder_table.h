@@ -1,4 +1,4 @@
-// The table of folders in docs/design/architecture.md lists exactly the folders that exist.
+// The table of folders in docs/design/folders.md lists exactly the folders that exist.
 #pragma once
 
 #include <set>

@@ -86,8 +86,8 @@ TEST_F(RepositoryLint, TheEndToEndPageNamesEveryVariable) {
   Report(CheckVariables({"e2e/README.md", Read("e2e/README.md")}, scripts));
 }
 
-TEST_F(RepositoryLint, ArchitecturePageListsTheFoldersThatExist) {
-  Report(CheckFolderTable({"docs/design/architecture.md", Read("docs/design/architecture.md")}, files_));
+TEST_F(RepositoryLint, FoldersPageListsTheFoldersThatExist) {
+  Report(CheckFolderTable({"docs/design/folders.md", Read("docs/design/folders.md")}, files_));
 }
 
 }  // namespace
