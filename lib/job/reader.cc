@@ -24,6 +24,12 @@ bool IsPlain(const Node& node) { return node.kind == Node::Kind::kScalar && !nod
 // What it is where it is no text.
 YamlScalar ResolveNode(const Node& node) { return IsPlain(node) ? base::ResolveYamlScalar(node.text) : YamlScalar{Type::kText, node.text}; }
 
+// As an API server counts for maxLength: code points of UTF-8, which are the bytes that do not continue one.
+size_t CharacterCount(absl::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
 // 1e-400 would become 0, which means something else. `text` is a number that came out as 0.
 bool IsTooSmall(absl::string_view text) {
   return text.substr(0, text.find_first_of("eE")).find_first_of("123456789") != absl::string_view::npos;
@@ -108,8 +114,8 @@ std::string ReadScalar(const Node& node, const Rule& rule, std::string& out) {
   }
   if (std::string wrong = WhyNoText(node); !wrong.empty()) return wrong;
   if (node.text.empty() && !rule.may_be_empty) return "must not be empty";
-  if (node.text.size() > rule.max_length) {
-    return absl::StrCat("must have at most ", rule.max_length, " bytes, got ", node.text.size());
+  if (const size_t length = CharacterCount(node.text); length > rule.max_length) {
+    return absl::StrCat("must have at most ", rule.max_length, " characters, got ", length);
   }
   if (rule.name) {
     if (!IsName(node.text)) return absl::StrCat("must be ", kNameRule, Got(node));

@@ -39,7 +39,7 @@ struct Rule {
   absl::string_view list_key = "";    // of a list of mappings: the field whose value no two elements share
   bool may_be_empty = false;          // text: empty is a value
   bool number_or_text = false;        // text that may be written as a number: 18 is "18"
-  size_t max_length = 4096;           // of text, in bytes
+  size_t max_length = 4096;           // of text, in characters (code points)
   bool kubernetes_only = false;       // kept, but without effect outside Kubernetes
   bool applies = true;                // false: another field's value rules this one out, giving it is an error
   absl::string_view belongs_to = "";  // what makes it apply: "optimizer adamw"

@@ -152,6 +152,16 @@ TEST(YamlValuesTest, EscapesOfSpacesAndLineEndsAreTheirCharacters) {
   EXPECT_EQ(ValueAt("VALUE", *set), "\xC2\xA0");
 }
 
+TEST(YamlValuesTest, LengthIsCountedInCharactersAsAnApiServerCounts) {
+  std::string path;  // of two bytes each
+  for (int i = 0; i < 4096; ++i) path += "\xC3\xA0";
+  const absl::StatusOr<FusionJob> job = ParseFusionJob(JobWith("PATH", path), "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(ValueAt("PATH", *job), path);
+  EXPECT_THAT(std::string(ParseFusionJob(JobWith("PATH", path + "x"), "job.yaml").status().message()),
+              HasSubstr("must have at most 4096 characters, got 4097"));
+}
+
 TEST(YamlValuesTest, AnotherEncodingIsRefusedWithTheRemedy) {
   std::string little, big;
   for (const char c : JobWith("", "")) {
