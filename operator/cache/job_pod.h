@@ -14,7 +14,7 @@ struct JobRef {
   std::string name;
   std::string uid;
   std::string hub;         // uid of the hub that made it
-  std::string owner = "";  // of a pod: uid of the anchor that owns it; empty: not asked for
+  std::string owner = "";  // of a pod: uid of the owner ConfigMap; empty: not asked for
 
   bool operator==(const JobRef&) const = default;
   template <class H>

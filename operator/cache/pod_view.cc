@@ -126,8 +126,8 @@ void ReadOwner(const kube::Pod& pod, lifecycle::PodView& view) {
 
 }  // namespace
 
-bool IsPodOf(const lifecycle::PodView& pod, const manifests::JobIdentity& job, const std::set<std::string>& anchors) {
-  return pod.ns == job.ns && pod.job == job.name && anchors.contains(pod.owner);
+bool IsPodOf(const lifecycle::PodView& pod, const manifests::JobIdentity& job, const std::set<std::string>& owner_config_maps) {
+  return pod.ns == job.ns && pod.job == job.name && owner_config_maps.contains(pod.owner);
 }
 
 absl::StatusOr<lifecycle::PodView> ReadPod(absl::string_view json, const std::string& cluster) {

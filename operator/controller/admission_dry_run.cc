@@ -55,7 +55,7 @@ void AdmissionDryRun::LookAt(lifecycle::Observation& seen) const {
       cluster.accepts = standing.accepted;
     }
     if (IsHub(seen, cluster) || !lacks || !cluster.reachable || standing.accepted || standing.refusal.has_value()) continue;
-    // Before the hub's anchor says where the attempt is placed no member knows what it would have to take.
+    // Before the hub's owner ConfigMap says where the attempt is placed no member knows what it would have to take.
     cluster.untried = !seen.placed || seen.now < dry_run_.Await(About(seen, cluster.name), seen.now) + kAnswerTimeout;
   }
 }

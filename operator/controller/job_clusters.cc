@@ -30,11 +30,11 @@ lifecycle::ClusterView JobClusters::LookInto(const cache::Member& member) const 
   const bool listed = member.listed();
   lifecycle::ClusterView cluster{
       .name = member.name(), .reachable = member.reachable(), .lost = member.lost(), .listed = listed, .used = Named(member.name())};
-  if (const auto anchor = member.OwnerConfigMapOf(view_.identity)) {
-    cluster.anchor = true;
-    cluster.anchor_terminating = anchor->terminating;
-    cluster.anchor_preserved = anchor->preserved;
-    cluster.waiting = anchor->waiting;
+  if (const auto owner_config_map = member.OwnerConfigMapOf(view_.identity)) {
+    cluster.owner_config_map = true;
+    cluster.owner_config_map_terminating = owner_config_map->terminating;
+    cluster.owner_config_map_preserved = owner_config_map->preserved;
+    cluster.waiting = owner_config_map->waiting;
   }
   cluster.pods = member.PodsOf(view_.identity);
   // Brokers are on the hub alone: one who may make pods in a member is not to say how a job ends.
@@ -77,8 +77,9 @@ void JobClusters::FindEndpoints(lifecycle::Observation& seen) const {
   if (!local_.empty()) hub.endpoint = ExecutorEndpoint(ways, hub, center->executor_addresses);
   for (const std::shared_ptr<cache::Member>& member : members_.Remote()) {
     const auto at = std::find_if(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.name == member->name(); });
-    const auto anchor = member->OwnerConfigMapOf(view_.identity);
-    if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, *at, anchor->executor_addresses);
+    const auto owner_config_map = member->OwnerConfigMapOf(view_.identity);
+    if (at != seen.clusters.end() && owner_config_map.has_value())
+      at->endpoint = ExecutorEndpoint(ways, *at, owner_config_map->executor_addresses);
   }
 }
 

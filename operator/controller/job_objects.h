@@ -1,5 +1,5 @@
-// What is made beside a job's anchor, in one cluster: nothing of anybody else's is overwritten. For one preparation (prepare.h). Blocks on
-// the API server; errors are its.
+// What is made beside a job's owner ConfigMap, in one cluster: nothing of anybody else's is overwritten. For one preparation (prepare.h).
+// Blocks on the API server; errors are its.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -112,8 +112,8 @@ class JobReconciler::Pass {
   }
 
   bool Placed() const {
-    const auto anchor = owner_.hub_.OwnerConfigMapOf(view_.identity);
-    return anchor.has_value() && !manifests::ParsePlacement(view_.status.attempt, anchor->placement).empty();
+    const auto owner_config_map = owner_.hub_.OwnerConfigMapOf(view_.identity);
+    return owner_config_map.has_value() && !manifests::ParsePlacement(view_.status.attempt, owner_config_map->placement).empty();
   }
 
   // Whether anything was made for it, or may have been.
@@ -190,10 +190,10 @@ class JobReconciler::Pass {
   // Once for each attempt: clusters that come and go meanwhile, and room, move no executor by themselves. The hub's part places; the others
   // find it settled.
   void PlaceExecutors(lifecycle::Observation& seen) {
-    if (const auto anchor = owner_.hub_.OwnerConfigMapOf(view_.identity)) {
-      seen.slots = manifests::ParsePlacement(seen.memory.attempt, anchor->placement);
+    if (const auto owner_config_map = owner_.hub_.OwnerConfigMapOf(view_.identity)) {
+      seen.slots = manifests::ParsePlacement(seen.memory.attempt, owner_config_map->placement);
       seen.placed = !seen.slots.empty();
-      seen.wanted_when_placed = anchor->wanted;
+      seen.wanted_when_placed = owner_config_map->wanted;
     }
     const std::optional<int64_t> named = placement::RequestedExecutors(seen.job.spec.executors);
     seen.wanted = named.value_or(seen.placed ? manifests::Training(seen.slots) : seen.job.spec.executors.min);
@@ -272,8 +272,8 @@ class JobReconciler::Pass {
     return request;
   }
 
-  // Those of earlier attempts read their certificates when they began, and are about to end; an anchor that somebody has deleted is made
-  // again beside pods of this one.
+  // Those of earlier attempts read their certificates when they began, and are about to end; an owner ConfigMap that somebody has deleted
+  // is made again beside pods of this one.
   static bool HasPods(const lifecycle::Observation& seen) {
     const auto of_this = [&](const lifecycle::PodView& pod) { return pod.attempt == seen.memory.attempt; };
     return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const lifecycle::ClusterView& cluster) {
@@ -390,8 +390,8 @@ class JobReconciler::Pass {
   }
 
   absl::Status RemoveIdleIn(cache::Member& member, const lifecycle::Observation& seen, const IdleServices& idle) {
-    const auto anchor = member.OwnerConfigMapOf(view_.identity);
-    if (!anchor.has_value() || !HasIdleServices(*anchor, seen.slots, idle)) return absl::OkStatus();
+    const auto owner_config_map = member.OwnerConfigMapOf(view_.identity);
+    if (!owner_config_map.has_value() || !HasIdleServices(*owner_config_map, seen.slots, idle)) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(ClaimIn(member));
     return RemoveIdleServices(member, Request(seen, seen.memory.attempt, idle.cluster, ""), idle, call_.stop);
   }

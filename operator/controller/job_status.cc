@@ -66,7 +66,7 @@ kubeapi::ClusterStatus PartIn(const lifecycle::ClusterView& view, const lifecycl
 
 bool IsSeenEmpty(const std::string& cluster, const std::vector<lifecycle::ClusterView>& seen) {
   return std::any_of(seen.begin(), seen.end(), [&](const lifecycle::ClusterView& view) {
-    return view.name == cluster && view.reachable && !view.anchor && view.pods.empty();
+    return view.name == cluster && view.reachable && !view.owner_config_map && view.pods.empty();
   });
 }
 
@@ -83,9 +83,9 @@ void CountPods(const lifecycle::Observation& seen, const lifecycle::Decision& de
     const bool is_hub = &view == &seen.clusters.front();
     const bool wanted = decision.prepare && std::any_of(seen.slots.begin(), seen.slots.end(),
                                                         [&](const manifests::ExecutorSlot& slot) { return slot.cluster == view.name; });
-    const bool there = (view.anchor && !is_hub) || std::any_of(view.pods.begin(), view.pods.end(), [](const lifecycle::PodView& pod) {
-                         return pod.role == manifests::kExecutorRole;
-                       });
+    const bool there =
+        (view.owner_config_map && !is_hub) ||
+        std::any_of(view.pods.begin(), view.pods.end(), [](const lifecycle::PodView& pod) { return pod.role == manifests::kExecutorRole; });
     auto at = std::find_if(clusters.begin(), clusters.end(), [&](const auto& cluster) { return cluster.name == view.name; });
     if (at == clusters.end()) {
       if (!wanted && !there && !view.refusal.has_value()) continue;

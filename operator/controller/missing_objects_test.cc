@@ -106,7 +106,7 @@ TEST_F(MissingObjectsTest, AServiceKeepsTheAddressThatPodsDial) {
   Start();
   Patch(manifests::kServices, "train-broker", {{"spec", {{"clusterIP", "10.96.0.77"}}}});
   clock_.Advance(lifecycle::kLookForObjectsEvery);
-  SettleBoth();  // the anchor has it now
+  SettleBoth();  // the owner ConfigMap has it now
   Remove(*looking_, manifests::kServices, "train-broker");
   WaitAndSettle();
   EXPECT_EQ(Get(*looking_, manifests::kServices, "train-broker")["spec"]["clusterIP"], "10.96.0.77");

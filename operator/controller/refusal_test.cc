@@ -272,7 +272,7 @@ TEST_F(RefusedJobTest, APodOfSomebodyElseIsAConflict) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
-// Of an anchor that is gone: its garbage collector is late.
+// Of an owner ConfigMap that is gone: its garbage collector is late.
 TEST_F(RefusedJobTest, ReplacesPodOfStaleOwner) {
   members_.remote_.clear();
   Submit();

@@ -79,7 +79,7 @@ class StatusReferenceTest : public ::testing::Test {
     seen_.clusters[0].pods.push_back(
         {.name = "b", .role = manifests::kBrokerRole, .cluster = "paris", .attempt = attempt, .phase = lifecycle::PodPhase::kRunning});
     for (lifecycle::ClusterView& cluster : seen_.clusters) {
-      cluster.anchor = true;
+      cluster.owner_config_map = true;
       cluster.pods.push_back({.name = absl::StrCat("e-", cluster.name),
                               .role = manifests::kExecutorRole,
                               .cluster = cluster.name,

@@ -282,8 +282,8 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1) << "it is told once a minute";
 
   // A job's by its owner; its labels alone would not do.
-  const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "a-anchor"}}}};
-  const auto made = paris->Create(manifests::kConfigMaps, "default", anchor.dump());
+  const json owner_config_map = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "a-anchor"}}}};
+  const auto made = paris->Create(manifests::kConfigMaps, "default", owner_config_map.dump());
   ASSERT_TRUE(made.ok()) << made.status();
   const json owner = {{"apiVersion", "v1"},
                       {"kind", "ConfigMap"},

@@ -169,8 +169,8 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
   }
   EXPECT_TRUE(Eventually([&] { return member("tokyo") != nullptr && member("tokyo")->reachable(); }));
   // Without labels it is no news itself; without it the garbage collector would take the Pod away.
-  const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "train-anchor"}}}};
-  const auto made = tokyo->Create(manifests::kConfigMaps, "default", anchor.dump());
+  const json owner_config_map = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "train-anchor"}}}};
+  const auto made = tokyo->Create(manifests::kConfigMaps, "default", owner_config_map.dump());
   ASSERT_TRUE(made.ok()) << made.status();
   const json owner = {{"apiVersion", "v1"},
                       {"kind", "ConfigMap"},

@@ -42,7 +42,7 @@ struct MemberContext {
   kube::ControllerMetrics* controller_metrics = nullptr;
   ConnectMetrics* connect_metrics = nullptr;
   kube::Controller::Reconcile reconcile;  // for keys of members
-  // A job has pods or an anchor in a member, and they have changed: its hub's part wants a look.
+  // A job has pods or an owner ConfigMap in a member, and they have changed: its hub's part wants a look.
   cache::JobChanged changed;
   // Whether this process may write to members, asked before each write.
   std::function<absl::Status()> may_write = [] { return absl::OkStatus(); };

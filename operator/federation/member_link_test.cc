@@ -88,13 +88,14 @@ TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
 
 TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList) {
   const std::unique_ptr<kube::ApiClient> paris = Client();
-  const auto create_anchor = [&](const std::string& job) {
+  const auto create_owner_config_map = [&](const std::string& job) {
     const json labels = {{manifests::kOriginLabel, "hub"},
-                         {manifests::kRoleLabel, manifests::kAnchorRole},
+                         {manifests::kRoleLabel, manifests::kOwnerConfigMapRole},
                          {manifests::kJobLabel, job},
                          {manifests::kJobUidLabel, job + "-uid"}};
-    const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", job + "-anchor"}, {"labels", labels}}}};
-    ASSERT_TRUE(paris->Create(manifests::kConfigMaps, "default", anchor.dump()).ok());
+    const json owner_config_map = {
+        {"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", job + "-anchor"}, {"labels", labels}}}};
+    ASSERT_TRUE(paris->Create(manifests::kConfigMaps, "default", owner_config_map.dump()).ok());
   };
   std::atomic<int> changes = 0;
   std::latch open(1);
@@ -110,11 +111,11 @@ TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList
     return kube::ReconcileResult::Done();
   };
   constexpr int kOld = 40;
-  for (int i = 0; i < kOld; ++i) create_anchor(absl::StrCat("old-", i));
+  for (int i = 0; i < kOld; ++i) create_owner_config_map(absl::StrCat("old-", i));
   MemberLink link("paris", Client(), context_, [] {});
   link.Admit();
   EXPECT_TRUE(Eventually([&] { return changes == kOld; }));
-  create_anchor("new");
+  create_owner_config_map("new");
   EXPECT_TRUE(Eventually([&] { return changes == kOld + 1; }));
   open.count_down();
   const auto all = [&] {

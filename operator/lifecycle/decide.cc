@@ -71,7 +71,8 @@ void Decider::Delete() {
     return absl::StrJoin(clusters, ", ", [this](std::string* out, const std::string& cluster) { out->append(Called(cluster)); });
   };
   for (const ClusterView& cluster : seen_.clusters) {
-    const bool there = preserve ? cluster.anchor && !cluster.anchor_preserved : cluster.anchor || !cluster.pods.empty();
+    const bool there =
+        preserve ? cluster.owner_config_map && !cluster.owner_config_map_preserved : cluster.owner_config_map || !cluster.pods.empty();
     // What a cluster that is away has is not known, if no one has looked since the operator began.
     if (cluster.reachable ? there : there || cluster.used) (cluster.reachable ? left : away).push_back(cluster.name);
     if (cluster.refusal.has_value()) absl::StrAppend(&refused, " ", cluster.refusal->message);
@@ -122,7 +123,7 @@ absl::Time Decider::AllShouldHaveEnded() const {
   absl::Time at = *seen_.deleted_at;
   for (const ClusterView& cluster : seen_.clusters) {
     if (!cluster.reachable) continue;
-    if (cluster.anchor && !cluster.anchor_terminating) return absl::InfiniteFuture();
+    if (cluster.owner_config_map && !cluster.owner_config_map_terminating) return absl::InfiniteFuture();
     for (const PodView& pod : cluster.pods) at = std::max(at, pod.deleted_at.value_or(absl::InfiniteFuture()));
   }
   return at;
@@ -136,7 +137,7 @@ std::string Decider::WhatIsLeft() const {
     for (const PodView& pod : cluster.pods) names.push_back(absl::StrCat("Pod ", pod.name));
     // Caches have no order: with each look others would be the first, which is no news.
     std::sort(names.begin() + pods, names.end());
-    if (cluster.anchor)
+    if (cluster.owner_config_map)
       names.push_back(absl::StrCat("ConfigMap ", manifests::OwnerConfigMapName(seen_.identity), " of ", Called(cluster.name)));
   }
   const size_t more = names.size() <= kMaxNamed ? 0 : names.size() - kMaxNamed;
@@ -147,7 +148,8 @@ std::string Decider::WhatIsLeft() const {
 void Decider::AfterTheEnd() {
   decision_.state = seen_.memory.complete ? JobState::kComplete : JobState::kFailed;
   if (spec_.clean_pod_policy == job::CleanPodPolicy::kAll) {
-    decision_.delete_owner_config_maps = std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.anchor; });
+    decision_.delete_owner_config_maps =
+        std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.owner_config_map; });
     for (const PodView* pod : Pods()) {
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over
     }

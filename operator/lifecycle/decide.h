@@ -72,7 +72,7 @@ struct Decision {
   JobState state = JobState::kPending;
   std::vector<DesiredCondition> conditions;
   PersistedState memory;  // to be written before anything that follows from it is done
-  // Everything of the present attempt is wanted: anchors, secrets, the broker, an executor in each slot of `create`.
+  // Everything of the present attempt is wanted: owner ConfigMaps, secrets, the broker, an executor in each slot of `create`.
   bool prepare = false;
   bool awaits_pods = false;  // some of these are not ready
   bool create_broker = false;

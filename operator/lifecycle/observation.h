@@ -24,8 +24,8 @@ struct PodView {
   std::string ns;
   std::string name;
   std::string uid;
-  // By its own words: the job's name, and the uid of the anchor that owns it. Both empty where its name or its owner is not what such a
-  // pod's is.
+  // By its own words: the job's name, and the uid of the owner ConfigMap. Both empty where its name or its owner is not what
+  // such a pod's is.
   std::string job, owner;
   std::string role;  // kBrokerRole, kExecutorRole
   std::string cluster;
@@ -64,14 +64,14 @@ struct Refusal {
 struct ClusterView {
   std::string name;
   bool reachable = true;
-  bool lost = false;       // out of reach for so long that what ran there counts as lost
-  bool listed = true;      // what is there was read once, if perhaps long ago; else the anchor and pods below say nothing
-  bool registered = true;  // there is a FusionCluster of this name
-  bool used = false;       // the job's status says that something of it may be there
-  bool anchor = false;     // the job's anchor is there
-  bool anchor_terminating = false;
-  bool anchor_preserved = false;  // and is marked to stay without its job
-  std::string waiting;            // what has to be there before its pods can be made, in words; empty: nothing
+  bool lost = false;              // out of reach for so long that what ran there counts as lost
+  bool listed = true;             // what is there was read once, if perhaps long ago; else the owner ConfigMap and pods below say nothing
+  bool registered = true;         // there is a FusionCluster of this name
+  bool used = false;              // the job's status says that something of it may be there
+  bool owner_config_map = false;  // the job's owner ConfigMap is there
+  bool owner_config_map_terminating = false;
+  bool owner_config_map_preserved = false;  // and is marked to stay without its job
+  std::string waiting;                      // what has to be there before its pods can be made, in words; empty: nothing
   // Where executors there are reached from other clusters, in words, empty if they are not dialed; nothing: not known.
   std::optional<std::string> endpoint;
   // Of something that is missing there, or cannot be removed. Until `again` it is not asked for again; infinite: not for this spec.

@@ -60,7 +60,7 @@ class TransitionsTest : public testing::DecideTest {
   }
   void Delete() {
     seen_.deleted_at = kStart;
-    seen_.clusters[0].anchor_terminating = seen_.clusters[0].anchor;
+    seen_.clusters[0].owner_config_map_terminating = seen_.clusters[0].owner_config_map;
   }
   void FindRoom() { seen_.slots = {{"paris", 0, false}, {"paris", 1, false}}; }
   void NoRoom() {
@@ -125,7 +125,7 @@ class TransitionsTest : public testing::DecideTest {
       {"all is gone",
        [this] {
          pods().clear();
-         seen_.clusters[0].anchor = false;
+         seen_.clusters[0].owner_config_map = false;
        }},
       {"it is late", [this] { seen_.now = kStart + absl::Seconds(3600); }},
       {"it is suspended", [this] { spec().suspend = true; }},

@@ -47,7 +47,7 @@ class DecideTest : public ::testing::Test {
                                        .ready = ready});
   }
   void AddRunning() {
-    seen_.clusters[0].anchor = true;
+    seen_.clusters[0].owner_config_map = true;
     seen_.memory.started_at = kStart;
     seen_.memory.was_ready = true;
     AddBroker(PodPhase::kRunning);
