@@ -62,8 +62,8 @@ absl::Status Lost(const std::string& what, const absl::Status& why) {
 }  // namespace
 
 ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::HeartbeatClient& reads, kube::ApiClient& writes,
-                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew,
-                           const kube::ReflectorLimits& limits)
+                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed,
+                           std::function<void()> on_capacity_increase, const kube::ReflectorLimits& limits)
     : name_(std::move(name)),
       reads_(reads),
       writes_(writes),
@@ -74,7 +74,7 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::He
                                                [this](const CachedOwnerConfigMap& owner_config_map) { Remember(owner_config_map); })),
       pod_writes_(pods_, clock),
       owner_config_map_writes_(owner_config_maps_, clock),
-      inventory_(name_, origin, pods_, reads, clock, metrics, std::move(grew), limits) {
+      inventory_(name_, origin, pods_, reads, clock, metrics, std::move(on_capacity_increase), limits) {
   const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event, const kube::Object& object, const JobRefPtr& job) {
     if (job != nullptr) changed({object.meta.ns, job->name}, !event.initial && !event.resync);
   };

@@ -32,10 +32,10 @@ class ClusterCache : public Member {
   static constexpr size_t kCaches = 4;                                // pods and owner ConfigMaps of jobs; nodes, and pods of others
 
   // Only objects with this origin are read, nodes and what pods take of them aside, through `reads`. All passed by reference, and
-  // `metrics`, which may be null, must outlive it. `grew`: ClusterInventory's. `limits`: of each of its
+  // `metrics`, which may be null, must outlive it. `on_capacity_increase`: ClusterInventory's. `limits`: of each of its
   // kCaches caches.
   ClusterCache(std::string name, const std::string& origin, kube::HeartbeatClient& reads, kube::ApiClient& writes, kube::Clock& clock,
-               const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew = {},
+               const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> on_capacity_increase = {},
                const kube::ReflectorLimits& limits = {});
 
   void Start();

@@ -76,9 +76,9 @@ struct ClusterFacts {
 };
 
 // Whether a registered cluster can be worked with now.
-struct Presence {
+struct ConnectionState {
   bool connected = false;
-  absl::Duration away_for;  // as its status tells; zero while it is connected, or nothing else is known
+  absl::Duration disconnected_for;  // as its status tells; zero while it is connected, or nothing else is known
 };
 
 // The clusters that lend devices now.

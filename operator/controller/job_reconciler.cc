@@ -267,7 +267,7 @@ class JobReconciler::Pass {
                            bool hub) const {
     PrepareRequest request = Request(seen, decision.memory.attempt, cluster, NodeAddressOf(cluster, hub));
     request.verify =
-        decision.awaits_pods && owner_.recheck_timer_.Due(view_.identity.uid, cluster, seen.now, lifecycle::kLookForObjectsEvery);
+        decision.awaits_pods && owner_.recheck_timer_.Due(view_.identity.uid, cluster, seen.now, lifecycle::kObjectRecheckPeriod);
     request.begins = hub && !seen.placed && !HasPods(seen);
     return request;
   }

@@ -74,12 +74,12 @@ ReconcileResult OrphanCollector::Collect(cache::Member& member, std::stop_token 
 ReconcileResult OrphanCollector::CountOwed(const std::string& cluster, const std::stop_token& stop) {
   {
     const base::MutexLock lock(mutex_);
-    if (known_[cluster].looks_while_away++ % kLooksBetweenCounts != 0) return ReconcileResult::RequeueAfter(kEveryWhileAway);
+    if (known_[cluster].passes_while_unreachable++ % kPassesBetweenCounts != 0) return ReconcileResult::RequeueAfter(kUnreachablePeriod);
   }
   const absl::StatusOr<std::vector<Tombstone>> tombstones = tombstones_.In(cluster, stop);
   if (!tombstones.ok()) return ReconcileResult::Failed(tombstones.status());
   if (metrics_ != nullptr) metrics_->orphans_.Set(static_cast<double>(tombstones->size()), {cluster});
-  return ReconcileResult::RequeueAfter(kEveryWhileAway);
+  return ReconcileResult::RequeueAfter(kUnreachablePeriod);
 }
 
 void OrphanCollector::Leave(const std::string& cluster) {

@@ -39,8 +39,8 @@ class OrphanMetrics {
 class OrphanCollector {
  public:
   static constexpr absl::Duration kEvery = absl::Minutes(1);
-  static constexpr absl::Duration kEveryWhileAway = absl::Seconds(5);  // so that what is owed is done soon after a cluster is back
-  static constexpr int kLooksBetweenCounts = 12;                       // at a cluster that is away: what it owes does not change by itself
+  static constexpr absl::Duration kUnreachablePeriod = absl::Seconds(5);  // so that what is owed is done soon after a cluster is back
+  static constexpr int kPassesBetweenCounts = 12;  // at a cluster that is away: what it owes does not change by itself
 
   // Whether the hub's cache has the job with this uid.
   using KnowsJob = std::function<bool(const kube::ObjectKey& job, const std::string& uid)>;
@@ -71,7 +71,7 @@ class OrphanCollector {
   base::Mutex mutex_;
   struct Known {
     std::set<std::string> suspects;  // uids of owner ConfigMaps without a job at the last look
-    int looks_while_away = 0;
+    int passes_while_unreachable = 0;
   };
   std::map<std::string, Known> known_ ABSL_GUARDED_BY(mutex_);  // by cluster
 };

@@ -109,7 +109,7 @@ TEST_F(OrphanCollectorTest, AClusterThatIsAwayIsNotAskedAndLookedAtSoon) {
   CreateOwnerConfigMap("train", "uid");
   member_.SetReachable(false);
   member_server_.ForgetRequests();
-  EXPECT_EQ(Collect().after, OrphanCollector::kEveryWhileAway);
+  EXPECT_EQ(Collect().after, OrphanCollector::kUnreachablePeriod);
   EXPECT_THAT(member_server_.requests(), IsEmpty());
 }
 
@@ -133,7 +133,7 @@ TEST_F(OrphanCollectorTest, WhatAClusterOwesIsCountedWhileItIsAwayAndNoMoreOnceI
   Collect();
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_orphans{cluster=\"tokyo\"} 1\n"));
   hub_server_.ForgetRequests();
-  for (int look = 1; look < OrphanCollector::kLooksBetweenCounts; ++look) Collect();
+  for (int look = 1; look < OrphanCollector::kPassesBetweenCounts; ++look) Collect();
   EXPECT_THAT(hub_server_.requests(), IsEmpty()) << "it does not change by itself";
   Collect();
   EXPECT_THAT(hub_server_.requests(), ::testing::SizeIs(1));

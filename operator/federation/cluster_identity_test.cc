@@ -111,8 +111,8 @@ TEST_F(ClusterRegistryTest, AClusterThatIsReplacedUnderAConnectionIsLeft) {
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   Impersonate(paris_, "another");
-  const auto link = std::static_pointer_cast<MemberLink>(registry_->Remote().at(0));
-  link->CheckSoon();
+  const auto connection = std::static_pointer_cast<MemberConnection>(registry_->Remote().at(0));
+  connection->CheckSoon();
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "Conflict").starts_with("True"); }));
   EXPECT_TRUE(Condition("paris", "Conflict").starts_with("True behind its address there is another cluster, with UID another"))
       << Condition("paris", "Conflict");

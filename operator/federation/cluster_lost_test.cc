@@ -92,7 +92,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForTooLongIsLostUntilItIsBack) {
 }
 
 TEST_F(ClusterRegistryTest, StandbyTracksLossWithoutWriting) {
-  may_tell_ = false;
+  may_write_status_ = false;
   WriteSecret("bad", "something else");
   AddCluster("paris", {{"kubeConfig", {{"location", "bad"}}}});
   const json away = {{"type", "Connected"},
@@ -156,7 +156,7 @@ TEST_F(ClusterRegistryTest, ReportsSilentMemberImmediately) {
   }
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
   // The look before was a second ago at most.
-  EXPECT_LT(clock_.Monotonic() - hung_at, ClusterRegistry::kLookEvery - absl::Seconds(2));
+  EXPECT_LT(clock_.Monotonic() - hung_at, ClusterRegistry::kResyncPeriod - absl::Seconds(2));
 }
 
 TEST_F(ClusterRegistryTest, AClusterWithoutAnyConnectionIsLostAfterItsTimeout) {

@@ -116,7 +116,7 @@ TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
   // A watch that is only being opened would not be broken below, and what was written and is not seen yet would be waited for.
   ASSERT_TRUE(Eventually([&] {
     const int written = statuses_written_;
-    return hub_server_.open_watches() == 2 && registry_->Reconcile("paris", {}).after == ClusterRegistry::kLookEvery &&
+    return hub_server_.open_watches() == 2 && registry_->Reconcile("paris", {}).after == ClusterRegistry::kResyncPeriod &&
            statuses_written_ == written;
   }));
   hub_server_.ForgetRequests();
@@ -150,12 +150,12 @@ TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
   AddCluster("home", {{"local", json::object()}});
   registry_->Start();
   EXPECT_TRUE(Eventually([&] {
-    std::map<std::string, cache::Presence> now = registry_->Connections();
+    std::map<std::string, cache::ConnectionState> now = registry_->Connections();
     return now.size() == 3 && now["home"].connected && now["paris"].connected && !now["tokyo"].connected;
   }));
   // From the status: another operator tells the same.
-  EXPECT_TRUE(Eventually([&] { return registry_->Connections()["tokyo"].away_for > absl::ZeroDuration(); }));
-  EXPECT_EQ(registry_->Connections()["paris"].away_for, absl::ZeroDuration());
+  EXPECT_TRUE(Eventually([&] { return registry_->Connections()["tokyo"].disconnected_for > absl::ZeroDuration(); }));
+  EXPECT_EQ(registry_->Connections()["paris"].disconnected_for, absl::ZeroDuration());
   ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "tokyo"}).ok());
   EXPECT_TRUE(Eventually([&] { return !registry_->Connections().contains("tokyo"); }));
 }
@@ -219,14 +219,14 @@ TEST_F(ClusterRegistryTest, UnwatchedClusterIsNotReportedAway) {
 }
 
 TEST_F(ClusterRegistryTest, AStandbyConnectsAndSaysNothing) {
-  may_tell_ = false;
+  may_write_status_ = false;
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   registry_->Reconcile("paris", {});
   EXPECT_EQ(Condition("paris", "Connected"), "none");
-  may_tell_ = true;
+  may_write_status_ = true;
   registry_->TouchAll();
   EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
 }

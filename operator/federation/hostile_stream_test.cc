@@ -156,9 +156,9 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
   AddCluster(*hub, "tokyo");
   registry.Start();
   const auto member = [&](const std::string& name) {
-    std::shared_ptr<MemberLink> found;
+    std::shared_ptr<MemberConnection> found;
     for (const auto& one : registry.Remote()) {
-      if (one->name() == name) found = std::static_pointer_cast<MemberLink>(one);
+      if (one->name() == name) found = std::static_pointer_cast<MemberConnection>(one);
     }
     return found;
   };

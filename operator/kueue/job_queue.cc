@@ -82,7 +82,7 @@ absl::Status JobQueue::ReadPriority(lifecycle::Observation& seen) {
     if (workload_ != nullptr) return absl::OkStatus();  // it waits with the priority that it has
     seen.queue->message = absl::StrCat("Queued: there is no WorkloadPriorityClass ", options_.priority_class, ", which the job's label ",
                                        manifests::kQueuePriorityLabel, " names.");
-    seen.queue->again = kLookForKueueEvery;
+    seen.queue->again = kKueueDiscoveryPeriod;
     return absl::OkStatus();
   }
   FUSIONLLM_RETURN_IF_ERROR(answer.status());

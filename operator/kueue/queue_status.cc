@@ -36,7 +36,7 @@ lifecycle::QueueStatus WithoutKueue(const Queued& queued, const char* reason, co
           .reason = reason,
           .message = absl::StrCat(what, " The job waits for LocalQueue ", queued.queue, " of Kueue, by its label ",
                                   manifests::kQueueNameLabel, queued.begun ? "; what runs goes on." : ", and holds nothing."),
-          .again = kLookForKueueEvery};
+          .again = kKueueDiscoveryPeriod};
 }
 
 std::string PendingChecks(const json& workload) {

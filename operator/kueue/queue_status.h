@@ -22,7 +22,7 @@ enum class WorkloadAccess {
 };
 
 // When Kueue is looked for again where it is not, or is not to be used.
-inline constexpr absl::Duration kLookForKueueEvery = absl::Seconds(30);
+inline constexpr absl::Duration kKueueDiscoveryPeriod = absl::Seconds(30);
 
 struct Queued {
   manifests::JobIdentity identity;

@@ -47,7 +47,7 @@ TEST_F(QueueStatusTest, WithoutKueueAJobWaitsAndOneThatRunsGoesOn) {
     queued_.begun = false;
     lifecycle::QueueStatus standing = QueueStatusOf(queued_, access, nullptr).value();
     EXPECT_TRUE(standing.holds);
-    EXPECT_EQ(standing.again, kLookForKueueEvery) << "nobody tells that it is there";
+    EXPECT_EQ(standing.again, kKueueDiscoveryPeriod) << "nobody tells that it is there";
     queued_.begun = true;
     standing = QueueStatusOf(queued_, access, nullptr).value();
     EXPECT_FALSE(standing.holds);

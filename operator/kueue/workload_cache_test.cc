@@ -76,7 +76,7 @@ TEST_F(WorkloadCacheTest, AServerWithoutKueueIsAskedAgainAfterAWhileAndNothingIs
   EXPECT_EQ(server_.requests().size(), asked);
   EXPECT_EQ(server_.open_watches(), 0);
   server_.Serve(kWorkloads);
-  clock_.Advance(kLookForKueueEvery);
+  clock_.Advance(kKueueDiscoveryPeriod);
   EXPECT_TRUE(Eventually([&] { return cache_.Access("default") == WorkloadAccess::kListed; }));
 }
 

@@ -16,9 +16,9 @@ namespace {
 
 constexpr size_t kMaxNamed = 3;
 // Changes of room bring a job back at once; this is for what is not reported.
-constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
+constexpr absl::Duration kCapacityRecheckPeriod = absl::Minutes(1);
 // Answers bring a job back at once; this is for one that does not come.
-constexpr absl::Duration kLookForAnswersEvery = absl::Seconds(1);
+constexpr absl::Duration kDryRunRecheckPeriod = absl::Seconds(1);
 // For Pods of a deleted job to end by themselves.
 constexpr int kDeletedGraceSeconds = 5;
 // What to do must not be cut off for what is wrong.
@@ -90,13 +90,13 @@ void Decider::Delete() {
               preserve ? absl::StrCat("Marking what stays in ", all_called(left), ".", refused)
                        : absl::StrCat("Waiting for objects in ", all_called(left), ": ", WhatIsLeft(), ".", refused));
     // A member that is away from now on reports nothing, and counts as lost much later.
-    if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) RequeueAt(seen_.now + kLookForClusterEvery);
+    if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) RequeueAt(seen_.now + kClusterRecheckPeriod);
     if (!done && stuck < absl::InfiniteFuture()) RequeueAt(stuck);
   }
   if (!away.empty()) {
     Condition(JobCondition::kDeleting, true, "ClusterUnreachable",
               absl::StrCat("Objects may be left in ", all_called(away), ", which cannot be reached."));
-    if (!done) RequeueAt(std::min(give_up, seen_.now + kLookForClusterEvery));
+    if (!done) RequeueAt(std::min(give_up, seen_.now + kClusterRecheckPeriod));
   }
   if (done && !left.empty()) {
     Say(true, "CleanupIncomplete", absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", WhatIsLeft(), "."));
@@ -309,7 +309,7 @@ bool Decider::WaitForPlacement() {
   Condition(JobCondition::kScheduled, false, reason, why);
   Condition(JobCondition::kReady, false, reason, why);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
-  RequeueAt(none ? seen_.now + kLookForRoomEvery : at);
+  RequeueAt(none ? seen_.now + kCapacityRecheckPeriod : at);
   PendingDeadline(why);
   return true;
 }
@@ -332,7 +332,7 @@ bool Decider::WaitForClusters() {
   Condition(JobCondition::kReady, false, reason, refusing->refusal->message);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
   // When it is asked again; one that should have been, and has not answered, is asked for as long as it takes.
-  if (refusing->again < absl::InfiniteFuture()) RequeueAt(Closed(*refusing) ? refusing->again : seen_.now + kLookForClusterEvery);
+  if (refusing->again < absl::InfiniteFuture()) RequeueAt(Closed(*refusing) ? refusing->again : seen_.now + kClusterRecheckPeriod);
   PendingDeadline(refusing->refusal->message);
   return true;
 }
@@ -351,7 +351,7 @@ void Decider::WaitForAnswers() {
       return desired.type == JobCondition::kReady || desired.type == JobCondition::kScheduled;
     });
   }
-  RequeueAt(seen_.now + kLookForAnswersEvery);
+  RequeueAt(seen_.now + kDryRunRecheckPeriod);
 }
 
 void Decider::Finish() {

@@ -42,7 +42,7 @@ inline constexpr absl::Duration kStuckTimeout = absl::Minutes(10);
 inline constexpr absl::Duration kCapacityWait = absl::Seconds(30);
 
 // So often it is looked whether all is still there that a job needs beside its Pods, while these are not ready.
-inline constexpr absl::Duration kLookForObjectsEvery = absl::Minutes(1);
+inline constexpr absl::Duration kObjectRecheckPeriod = absl::Minutes(1);
 
 // Why an attempt is followed by another one, as the condition Restarting and fusionllm_job_restarts_total tell it.
 enum class RestartCause { kBrokerFailed, kBrokerLost, kExecutorFailed, kClusterLost, kResized };

@@ -129,7 +129,7 @@ void Decider::LeadExecutors() {
   RequeueAt(manifests::NextRenewalRound(seen_.identity.uid, seen_.now));
   if (all) return;
   decision_.awaits_pods = true;
-  RequeueAt(seen_.now + kLookForObjectsEvery);
+  RequeueAt(seen_.now + kObjectRecheckPeriod);
   PendingDeadline(count);
 }
 

@@ -145,7 +145,7 @@ bool Decider::WindDown() {
   for (const PodView* pod : pods) {
     if (pod->role == manifests::kBrokerRole || !broker_lives) Remove(*pod);
   }
-  if (!Unseen().empty()) RequeueAt(seen_.now + kLookForClusterEvery);
+  if (!Unseen().empty()) RequeueAt(seen_.now + kClusterRecheckPeriod);
   return Unseen().empty() && std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
 }
 
@@ -156,7 +156,7 @@ bool Decider::RemoveOldAttempts() {
                                         [&](const PodView* p) { return is_old(*p) && p->role == manifests::kBrokerRole && !Ended(*p); });
   const bool begun = Broker(decision_.memory.attempt) != nullptr;
   bool any = !begun && decision_.memory.attempt > 0 && !Unseen().empty();
-  if (any) RequeueAt(seen_.now + kLookForClusterEvery);
+  if (any) RequeueAt(seen_.now + kClusterRecheckPeriod);
   for (const PodView* pod : pods) {
     if (!is_old(*pod)) continue;
     any = any || (!begun && !Lost(pod->cluster));

@@ -19,7 +19,7 @@
 namespace fusionllm::op::lifecycle {
 
 // A cluster that is back and has nothing of the job sends nothing that would bring the job back.
-inline constexpr absl::Duration kLookForClusterEvery = absl::Seconds(5);
+inline constexpr absl::Duration kClusterRecheckPeriod = absl::Seconds(5);
 
 class Decider {
  public:

@@ -2,7 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 
 namespace fusionllm::op::manager {
 

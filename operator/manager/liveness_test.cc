@@ -9,7 +9,7 @@
 #include "lib/kube/queue/work_queue.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 
 namespace fusionllm::op::manager {
 namespace {
@@ -39,7 +39,7 @@ TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
   server.AddFault({.times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
   federation::MemberContext context{.origin = "hub", .clock = &clock_, .queue_metrics = &queues_};
   context.changed = [](const kube::ObjectKey&, bool) {};
-  federation::MemberLink link(
+  federation::MemberConnection connection(
       "paris",
       std::make_unique<kube::RestClient>(
           kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
@@ -54,7 +54,7 @@ TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
   // It waits for that worker by the test's clock.
   std::atomic<bool> stopped = false;
   const std::jthread stopping([&] {
-    link.Stop();
+    connection.Stop();
     stopped = true;
   });
   while (!stopped) {

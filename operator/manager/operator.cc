@@ -110,7 +110,7 @@ federation::MemberContext Operator::MakeMemberContext() {
               [this](cache::Member& member, std::stop_token stop) {
                 return leads_ ? collector_.Collect(member, std::move(stop)) : kube::ReconcileResult::RequeueAfter(kStandbyAgain);
               },
-          .grew = [this] { EnqueueWaitingJobs(); },
+          .on_capacity_increase = [this] { EnqueueWaitingJobs(); },
           .limits = member_options_.limits,
           .namespaces = [this](const std::string& cluster) { return NamespacesIn(cluster); }};
 }
@@ -128,9 +128,9 @@ federation::RegistryOptions Operator::MakeRegistryOptions() {
           .conflict = [this](const std::string& cluster) { return reconciler_.conflicts().In(cluster); },
           .changed_for_all = [this] { jobs_.TouchAll(); },
           .status_written = [this] { metrics_.jobs.WroteStatus(manifests::kFusionClusters.plural); },
-          .left = [this](const std::string& cluster) { collector_.Leave(cluster); },
+          .removed = [this](const std::string& cluster) { collector_.Leave(cluster); },
           .may_list = [this] { return ready_.load(); },
-          .may_tell = [this] { return leads_.load(); },
+          .may_write_status = [this] { return leads_.load(); },
           .record = [this](const kube::ObjectMeta& cluster, const lifecycle::Note& note) { events_.RecordOf(cluster, note); }};
 }
 

@@ -117,10 +117,10 @@ void FailBrokers(Federation& fleet, int failures) {
   std::fflush(stdout);
 }
 
-// What clusters have taken and run is reported in their statuses up to kSummaryEvery and kLookEvery later: what is written for that long
+// What clusters have taken and run is reported in their statuses up to kSummaryEvery and kResyncPeriod later: what is written for that long
 // after the last job ran is still of the load. Twice kSummaryEvery is longer than both.
 void Settle(Federation& fleet) {
-  static_assert(op::federation::ClusterRegistry::kLookEvery < op::federation::ClusterRegistry::kSummaryEvery);
+  static_assert(op::federation::ClusterRegistry::kResyncPeriod < op::federation::ClusterRegistry::kSummaryEvery);
   const absl::Duration begin = Now();
   fleet.ForgetRequests();
   fleet.AwaitQuiet(2 * op::federation::ClusterRegistry::kSummaryEvery);

@@ -1,5 +1,5 @@
 // The connection to a member, by a clock that the test moves.
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ using nlohmann::json;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-class MemberLinkTest : public ::testing::Test {
+class MemberConnectionTest : public ::testing::Test {
  protected:
-  MemberLinkTest() {
+  MemberConnectionTest() {
     context_.origin = "hub";
     context_.clock = &clock_;
     context_.changed = [](const kube::ObjectKey&, bool) {};
@@ -70,13 +70,13 @@ class MemberLinkTest : public ::testing::Test {
   MemberContext context_;
 };
 
-TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
-  MemberLink link("paris", Client(), context_, [] {});
-  link.Admit();
-  ASSERT_TRUE(Eventually([&] { return RoundDone(1) && link.reachable(); }));
+TEST_F(MemberConnectionTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
+  MemberConnection connection("paris", Client(), context_, [] {});
+  connection.Admit();
+  ASSERT_TRUE(Eventually([&] { return RoundDone(1) && connection.reachable(); }));
   for (int minute = 1; minute <= 20; ++minute) {
     clock_.Advance(absl::Minutes(1));
-    ASSERT_TRUE(Eventually([&] { return RoundDone(minute + 1) && link.reachable(); }));
+    ASSERT_TRUE(Eventually([&] { return RoundDone(minute + 1) && connection.reachable(); }));
     if (minute % 10 != 0) {
       EXPECT_THAT(Compared(), IsEmpty()) << "after " << minute << " minutes";
       continue;
@@ -86,7 +86,7 @@ TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
   }
 }
 
-TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList) {
+TEST_F(MemberConnectionTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList) {
   const std::unique_ptr<kube::ApiClient> paris = Client();
   const auto create_owner_config_map = [&](const std::string& job) {
     const json labels = {{manifests::kOriginLabel, "hub"},
@@ -112,8 +112,8 @@ TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList
   };
   constexpr int kOld = 40;
   for (int i = 0; i < kOld; ++i) create_owner_config_map(absl::StrCat("old-", i));
-  MemberLink link("paris", Client(), context_, [] {});
-  link.Admit();
+  MemberConnection connection("paris", Client(), context_, [] {});
+  connection.Admit();
   EXPECT_TRUE(Eventually([&] { return changes == kOld; }));
   create_owner_config_map("new");
   EXPECT_TRUE(Eventually([&] { return changes == kOld + 1; }));
