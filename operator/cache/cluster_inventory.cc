@@ -75,7 +75,7 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
     }
     const auto at = index.find(pod.node);
     if (at == index.end()) continue;  // its node has gone
-    kube::AddAmounts(*pod.requests, capacity->nodes[at->second].taken);
+    kube::AddResourceList(*pod.requests, capacity->nodes[at->second].taken);
     if (pod.job != nullptr) capacity->of_jobs.push_back({pod.job, at->second, pod.requests});
   }
   // Each takes the first place that it fits into, and leaves what it leaves to the next.

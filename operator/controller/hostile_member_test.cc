@@ -7,7 +7,7 @@
 #include "lib/kube/testing/mutations.h"
 #include "operator/cache/cached_objects.h"
 #include "operator/cache/job_view.h"
-#include "operator/cache/pod_shape.h"
+#include "operator/cache/pod_requirements.h"
 #include "operator/controller/testing/two_clusters_fixture.h"
 
 namespace fusionllm::op::controller {
@@ -99,7 +99,7 @@ TEST_F(OddObjectsTest, AreReadOrRefused) {
   for (const json& odd : Mutations(broker).All()) {
     ASSERT_NO_THROW((void)cache::ReadPod(odd.dump(), "local")) << odd.dump(1);
     ASSERT_NO_THROW((void)cache::CachedPod::Decode(odd.dump())) << odd.dump(1);
-    ASSERT_NO_THROW((void)cache::ShapeOfPod(odd)) << odd.dump(1);
+    ASSERT_NO_THROW((void)cache::RequirementsOfPod(odd)) << odd.dump(1);
   }
   for (const json& odd : Mutations(owner_config_map).All())
     ASSERT_NO_THROW((void)cache::CachedOwnerConfigMap::Decode(odd.dump())) << odd.dump(1);

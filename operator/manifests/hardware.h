@@ -17,7 +17,7 @@ struct DeviceKind {
   std::vector<std::string> values;  // any of these
   std::string resource;             // by which a pod asks for one such device; empty: none
   std::string memory_label;         // says how much memory a device has, in MiB; empty: no bound
-  int64_t least_mebibytes = 0;
+  int64_t min_mebibytes = 0;
 };
 
 // Makes the pod ask for nodes with that device, and for one device unless its template does, and for the memory that spec.placement asks

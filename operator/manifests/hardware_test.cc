@@ -93,7 +93,7 @@ TEST(HardwareTest, ADevicesMemoryIsBoundedByItsLabel) {
   json pod = PodWith();
   DeviceKind kind = kGpu;
   kind.memory_label = "nvidia.com/gpu.memory";
-  kind.least_mebibytes = 16384;
+  kind.min_mebibytes = 16384;
   EXPECT_TRUE(Ask(kind, pod, int64_t{16} << 30).ok());
   const json& required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
   EXPECT_EQ(required["nodeSelectorTerms"][0]["matchExpressions"][1],

@@ -9,7 +9,7 @@
 #include "lib/base/json_text.h"
 #include "lib/base/pluralize.h"
 #include "lib/job/fusion_job_fields.h"
-#include "operator/cache/pod_shape.h"
+#include "operator/cache/pod_requirements.h"
 #include "operator/manifests/run_objects.h"
 
 namespace fusionllm::op::placement {

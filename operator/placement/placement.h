@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lib/job/fusion_job.h"
-#include "lib/kube/api/amounts.h"
+#include "lib/kube/api/resource_list.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op::placement {
@@ -28,7 +28,7 @@ struct ClusterCandidate {
   // The same by the kind of accelerator, as nodes' labels call it, "" for none: for how many executors, or that there are such; and what
   // each executor asks for.
   std::map<std::string, int64_t> products;
-  kube::Amounts each;
+  kube::ResourceList each;
 };
 
 // How many executors the best plan known has in a cluster.

@@ -33,8 +33,8 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
     return {.problem = absl::StrCat("spec.data.clusters: the hub", local.empty() ? "" : absl::StrCat(", ", local, ","),
                                     " must be among them: the broker reads ", files, " there")};
   }
-  const auto shape = ExecutorShape(request.identity, job, *request.images, {});
-  if (!shape.ok()) return {.problem = std::string(shape.status().message())};
+  const auto requirements = ExecutorRequirements(request.identity, job, *request.images, {});
+  if (!requirements.ok()) return {.problem = std::string(requirements.status().message())};
   const Asked asked = hold && hints_ != nullptr ? Consult(request) : Asked();
   if (asked.pending) return {.pending = true};
   const Ranking ranking = asked.advice.has_value() ? asked.advice->ranking : Ranking();
@@ -70,8 +70,8 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
   }
   KeepMessage(request, placement);
   if (hold && !placement.slots.empty()) {
-    const auto broker = BrokerShape(request);
-    reservations_.Hold(request.identity.uid, placement.slots, shape->requests, request.now);
+    const auto broker = BrokerRequirements(request);
+    reservations_.Hold(request.identity.uid, placement.slots, requirements->requests, request.now);
     if (broker.ok()) reservations_.ReserveBroker(request.identity.uid, local, broker->requests);
   }
   return placement;

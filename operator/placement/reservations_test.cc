@@ -11,15 +11,15 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 const absl::Time kReservedAt = absl::FromUnixSeconds(1'700'000'000);
-const kube::Amounts kEach = {{"cpu", 1000}};
+const kube::ResourceList kEach = {{"cpu", 1000}};
 
 class ReservationsTest : public ::testing::Test {
  protected:
-  std::vector<kube::Amounts> Seen(const std::string& cluster, const std::string& job,
-                                  absl::flat_hash_map<std::string, int64_t> there = {}) {
-    std::vector<kube::Amounts> amounts;
-    for (const auto& of_pod : held_.ReservedByOthers(cluster, job, there, now_)) amounts.push_back(*of_pod);
-    return amounts;
+  std::vector<kube::ResourceList> Seen(const std::string& cluster, const std::string& job,
+                                       absl::flat_hash_map<std::string, int64_t> there = {}) {
+    std::vector<kube::ResourceList> resources;
+    for (const auto& of_pod : held_.ReservedByOthers(cluster, job, there, now_)) resources.push_back(*of_pod);
+    return resources;
   }
   Reservations held_;
   absl::Time now_ = kReservedAt;
@@ -36,7 +36,7 @@ TEST_F(ReservationsTest, OthersSeeWhatIsHeldUntilItsPodsAreThere) {
 }
 
 TEST_F(ReservationsTest, TheBrokerIsTheFirstToCome) {
-  const kube::Amounts broker = {{"cpu", 50}};
+  const kube::ResourceList broker = {{"cpu", 50}};
   held_.Hold("a", {{"paris", 0, false}, {"paris", 1, false}}, kEach, now_);
   held_.ReserveBroker("a", "paris", broker);
   EXPECT_THAT(Seen("paris", "b"), ElementsAre(broker, kEach, kEach));
