@@ -165,7 +165,7 @@ class JobReconciler::Pass {
     seen.force_delete = view_.force_delete;
     seen.generation = view_.generation;
     seen.memory = PersistedStateOf(view_.status);
-    if (view_.job.ok()) queued_ = queue_.LookAt(seen);
+    if (view_.job.ok()) queued_ = workload_.Observe(seen);
     seen.clusters = clusters_.Look();
     if (const std::optional<cache::BrokerReport> left = owner_.hub_.LastReportOf(view_.identity);
         left.has_value() && left->attempt == seen.memory.attempt) {
@@ -310,12 +310,12 @@ class JobReconciler::Pass {
   }
 
   absl::Status KeepWorkload(const lifecycle::Observation& seen, const lifecycle::Decision& decision) {
-    const absl::Status kept = queue_.Keep(seen, decision);
+    const absl::Status kept = workload_.Reconcile(seen, decision);
     if (kube::ApiErrorOf(kept).has_value()) owner_.events_.Record(view_.identity, {true, "WorkloadRefused", std::string(kept.message())});
     return kept;
   }
 
-  kueue::JobQueue::Options QueueOptions() const {
+  kueue::WorkloadReconciler::Options WorkloadOptions() const {
     return {.queue = view_.queue,
             .priority_class = view_.queue_priority,
             .was_queued = kubeapi::FindCondition(view_.status.conditions, kubeapi::kAdmitted) != nullptr,
@@ -459,7 +459,7 @@ class JobReconciler::Pass {
   const kube::CallOptions call_;
   const AskBroker ask_ = [this](const std::string& address) { return AskBrokerAt(address); };
   JobWrites writes_{view_, hub_, owner_.jobs_, call_};
-  kueue::JobQueue queue_{QueueOptions(), hub_, call_};
+  kueue::WorkloadReconciler workload_{WorkloadOptions(), hub_, call_};
   const JobClusters clusters_{view_, owner_.hub_, owner_.members_};
   const std::string& local_ = clusters_.local();
   bool awaits_advice_ = false;

@@ -29,7 +29,7 @@
 #include "operator/controller/pod_events.h"
 #include "operator/controller/recheck_timer.h"
 #include "operator/controller/tombstones.h"
-#include "operator/kueue/job_queue.h"
+#include "operator/kueue/workload_reconciler.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/manifests/authority_cache.h"
 #include "operator/manifests/run_objects.h"

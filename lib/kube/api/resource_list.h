@@ -1,5 +1,5 @@
-// ResourceList of several resources, by the names that Kubernetes gives them: processors in thousandths of a core ("cpu": 1500), all else
-// in whole units ("memory": bytes, "pods", "nvidia.com/gpu"). Plain values and pure functions.
+// Quantities of several resources, by the names that Kubernetes gives them: processors in thousandths of a core ("cpu": 1500), all else in
+// whole units ("memory": bytes, "pods", "nvidia.com/gpu"). Plain values and pure functions.
 #pragma once
 
 #include <cstdint>
