@@ -29,7 +29,7 @@ bool CannotBeTried(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Refused>> DryRunPods(cache::Member& member, const TrialRequest& request, std::stop_token stop) {
+absl::StatusOr<std::optional<Refused>> DryRunPods(cache::Member& member, const DryRunRequest& request, std::stop_token stop) {
   const manifests::JobIdentity& identity = *request.identity;
   const manifests::Owner owner = manifests::OwnerConfigMapReference(identity, kSomeUid);
   const kube::CallOptions call{.stop = std::move(stop)};

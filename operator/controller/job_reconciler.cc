@@ -67,7 +67,7 @@ class JobReconciler::Pass {
       return ReconcileResult::RequeueAfter(kNotYetAgain);  // the answer itself brings us back
     if (!queued_.ok()) return ReconcileResult::Failed(queued_);
     dry_run_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
-    const PodEvents::Answer events = owner_.pod_events_.LookAt(owner_.hub_, seen.clusters.front(), seen, call_.stop);
+    const PodEvents::Answer events = owner_.pod_events_.Observe(owner_.hub_, seen.clusters.front(), seen, call_.stop);
     const lifecycle::Decision decision = lifecycle::Decide(seen);
     if (decision.refused || seen.refused()) owner_.placer_.Release(view_.identity.uid);
     const absl::Status status = CarryOut(seen, decision);
@@ -88,15 +88,16 @@ class JobReconciler::Pass {
     const auto here = std::find_if(seen.clusters.begin() + 1, seen.clusters.end(), [&](const auto& c) { return c.name == member.name(); });
     if (here == seen.clusters.end()) return ReconcileResult::Done();  // it was let go meanwhile
     dry_run_.Try(member, seen, *here, local_, call_.stop);
-    const PodEvents::Answer events = owner_.pod_events_.LookAt(member, *here, seen, call_.stop);
+    const PodEvents::Answer events = owner_.pod_events_.Observe(member, *here, seen, call_.stop);
     const lifecycle::Decision decision = lifecycle::Decide(seen);
     const lifecycle::PersistedState &now = decision.memory, &written = seen.memory;
     const bool all_written = now.attempt == written.attempt && now.complete == written.complete && now.failed == written.failed;
     if (!all_written && !view_.deleted_at.has_value()) return ReconcileResult::Done();  // the hub's part writes it, which brings us back
     absl::Status status = CarryOutIn(member, seen, decision);
-    if (dry_run_.Learn(seen, decision, *here, status)) status = absl::OkStatus();
+    if (dry_run_.RecordOutcome(seen, decision, *here, status)) status = absl::OkStatus();
     TellConflict(member.name(), dry_run_.ConflictIn(seen, member.name()));
-    if (dry_run_.news() || events.news) owner_.options_.enqueue("", JobKey());  // its part writes the status, and may wait for this one
+    if (dry_run_.changed() || events.changed)
+      owner_.options_.enqueue("", JobKey());  // its part writes the status, and may wait for this one
     if (AwaitsAddress(status)) return ReconcileResult::RequeueAfter(kAddressAgain);
     if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::RequeueAfter(kNotYetAgain);
     if (!status.ok()) return ReconcileResult::Failed(status);
@@ -183,7 +184,7 @@ class JobReconciler::Pass {
       seen.wait_reason = std::move(progress.wait_reason);
       seen.wait = std::move(progress.wait);
     }
-    dry_run_.LookAt(seen);
+    dry_run_.Observe(seen);
     return seen;
   }
 
@@ -294,7 +295,7 @@ class JobReconciler::Pass {
     }
     for (const lifecycle::Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
     const absl::Status done = CarryOutOnHub(seen, decision);
-    const bool refused = dry_run_.Learn(seen, decision, seen.clusters.front(), done);
+    const bool refused = dry_run_.RecordOutcome(seen, decision, seen.clusters.front(), done);
     for (size_t i = 1; i < seen.clusters.size(); ++i) owner_.options_.enqueue(seen.clusters[i].name, JobKey());
     if (!refused) FUSIONLLM_RETURN_IF_ERROR(done);
     if (view_.job.ok()) FUSIONLLM_RETURN_IF_ERROR(KeepWorkload(seen, decision));
