@@ -174,7 +174,7 @@ class JobReconciler::Pass {
       seen.left_disruption = left->disruption;
     }
     PlaceExecutors(seen);
-    if (seen.memory.attempt > 0 && !seen.slots.empty()) seen.strategy_change = placement::KeepWhatFits(seen.job.spec.strategy, seen.slots);
+    if (seen.memory.attempt > 0 && !seen.slots.empty()) seen.strategy_change = placement::FitStrategy(seen.job.spec.strategy, seen.slots);
     if (view_.job.ok()) clusters_.FindEndpoints(seen);
     if (key_.cluster.empty()) {
       lifecycle::Progress progress = ProgressOf(seen, seen.memory.attempt, ask_).value_or(lifecycle::Progress());
@@ -197,20 +197,20 @@ class JobReconciler::Pass {
       seen.wanted_when_placed = owner_config_map->wanted;
     }
     const std::optional<int64_t> named = placement::RequestedExecutors(seen.job.spec.executors);
-    seen.wanted = named.value_or(seen.placed ? manifests::Training(seen.slots) : seen.job.spec.executors.min);
+    seen.wanted = named.value_or(seen.placed ? manifests::CountTraining(seen.slots) : seen.job.spec.executors.min);
     if (seen.IsInactive() || !key_.cluster.empty()) return;
     const auto lost = [&](const manifests::ExecutorSlot& slot) {
       return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.lost && c.name == slot.cluster; });
     };
     const bool whole = std::none_of(seen.slots.begin(), seen.slots.end(), lost);
-    if (seen.placed && whole && manifests::Training(seen.slots) >= seen.wanted) return;
+    if (seen.placed && whole && manifests::CountTraining(seen.slots) >= seen.wanted) return;
     if (!whole) {
       const std::optional<lifecycle::Progress> progress = ProgressOf(seen, seen.memory.attempt, ask_);
       if (progress.has_value() && progress->executors > 0) seen.connected_executors = progress->executors;
     }
     // What cannot be made now keeps no room from others.
     const bool refused = dry_run_.IsClosed(seen, seen.clusters.front().name);
-    placement::Placement placement = owner_.placer_.Propose(CandidatesRequestOf(seen), /*hold=*/!seen.placed && !refused);
+    placement::Placement placement = owner_.placer_.Propose(CandidatesRequestOf(seen), /*reserve=*/!seen.placed && !refused);
     if (seen.placed) {
       seen.next_placement = std::move(placement.slots);
       return;
@@ -219,11 +219,11 @@ class JobReconciler::Pass {
     seen.slots = std::move(placement.slots);
     seen.wanted = placement.wanted;
     seen.follows_plan = placement.follows_plan;
-    seen.advice_reason = std::move(placement.advice_reason);
-    seen.advice = std::move(placement.advice);
-    if (seen.advice_reason.empty() && kubeapi::FindCondition(view_.status.conditions, kubeapi::kPlacementHint) != nullptr) {
-      seen.advice_reason = placement::kNotQueried;
-      seen.advice = "This time the job leaves no choice, or is none that the scheduler can be asked about.";
+    seen.hint_reason = std::move(placement.hint_reason);
+    seen.hint = std::move(placement.hint);
+    if (seen.hint_reason.empty() && kubeapi::FindCondition(view_.status.conditions, kubeapi::kPlacementHint) != nullptr) {
+      seen.hint_reason = placement::kNotQueried;
+      seen.hint = "This time the job leaves no choice, or is none that the scheduler can be asked about.";
     }
     seen.placement_problem = std::move(placement.problem);
     seen.placement_shortage = std::move(placement.shortage);
@@ -474,7 +474,7 @@ JobReconciler::JobReconciler(ReconcilerOptions options, cache::JobSource& jobs, 
       jobs_(jobs),
       hub_(hub),
       members_(members),
-      placer_(hub, members, options_.advisor, options_.measured),
+      placer_(hub, members, options_.hints, options_.measured),
       tombstones_(tombstones),
       progress_(progress),
       events_(events),

@@ -93,7 +93,7 @@ class StatusReferenceTest : public ::testing::Test {
     seen_.queue = lifecycle::QueueStatus{.holds = true, .reason = lifecycle::kQueued, .message = "Queued."};
     Look();
     seen_.queue.reset();
-    seen_.advice_reason = "PlanFound";
+    seen_.hint_reason = "PlanFound";
     seen_.clusters[1].refusal = lifecycle::Refusal{lifecycle::kQuotaExceeded, "Cluster tokyo: exceeded quota."};
     seen_.clusters[1].again = kStatusTime + absl::Minutes(1);
     Look();

@@ -294,8 +294,8 @@ void Decider::Go() {
 
 bool Decider::WaitForPlacement() {
   // It stays as it is until somebody asks again: what decided the placement of the attempt.
-  if (!seen_.advice_reason.empty()) {
-    decision_.conditions.push_back({JobCondition::kPlacementHint, seen_.follows_plan, seen_.advice_reason, seen_.advice});
+  if (!seen_.hint_reason.empty()) {
+    decision_.conditions.push_back({JobCondition::kPlacementHint, seen_.follows_plan, seen_.hint_reason, seen_.hint});
   }
   const bool none = seen_.slots.empty();
   if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;
@@ -423,7 +423,7 @@ bool Decider::Restart(const PodView& pod) {
 
 void Decider::Resize() {
   if (!seen_.placed) return;
-  const int64_t have = manifests::Training(seen_.slots), could = manifests::Training(seen_.next_placement);
+  const int64_t have = manifests::CountTraining(seen_.slots), could = manifests::CountTraining(seen_.next_placement);
   const int64_t wanted = seen_.wanted;
   const bool fewer = wanted<have, more = wanted> have && could > have;
   if (!fewer && !more) {

@@ -170,7 +170,7 @@ void Decider::SayWherePlaced() {
     Condition(JobCondition::kScheduled, false, refusing->refusal->reason.c_str(), refusing->refusal->message);
     return;
   }
-  const int64_t training = manifests::Training(seen_.slots);
+  const int64_t training = manifests::CountTraining(seen_.slots);
   const bool fewer = training < seen_.wanted;
   // Written down it is once the broker has an address. Until then the wait for room counts, which this condition alone remembers.
   if (fewer && !seen_.placed) {
@@ -187,7 +187,8 @@ void Decider::SayWherePlaced() {
 }
 
 bool Decider::RestartImprovesPlacement() const {
-  return KeepsSteps() && seen_.connected_executors.has_value() && manifests::Training(seen_.next_placement) > *seen_.connected_executors;
+  return KeepsSteps() && seen_.connected_executors.has_value() &&
+         manifests::CountTraining(seen_.next_placement) > *seen_.connected_executors;
 }
 
 bool Decider::LoseExecutor(const manifests::ExecutorSlot& slot) {

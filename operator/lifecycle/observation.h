@@ -144,8 +144,8 @@ struct Observation {
   std::string placement_problem;   // why nothing fits, with what is short in which cluster
   std::string placement_shortage;  // of a proposal: why fewer than wanted
   bool follows_plan = false;       // of a proposal: it follows a plan of the scheduler
-  std::string advice_reason;       // CamelCase; empty: the scheduler was not asked
-  std::string advice;              // what it said, in words
+  std::string hint_reason;         // CamelCase; empty: the scheduler was not asked
+  std::string hint;                // what it said, in words
   std::vector<ClusterView> clusters;
   std::optional<Progress> final_report;        // the last word of the attempt's broker, whose pod is gone
   std::string left_disruption;                 // of that pod (PodView::disruption)

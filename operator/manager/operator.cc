@@ -143,7 +143,7 @@ controller::ReconcilerOptions Operator::MakeReconcilerOptions() {
                 cluster.empty() ? EnqueueJob(job, /*urgent=*/true) : members_.Enqueue(cluster, job, /*urgent=*/true);
               },
           .fence = options_.flags.elect ? &fence_ : nullptr,
-          .advisor = hints_.get(),
+          .hints = hints_.get(),
           .measured = &links_,
           .workloads = &workloads_,
           .metrics = &metrics_.jobs};
@@ -255,7 +255,7 @@ void Operator::RunControllers(const std::stop_token& stop) {
                               return kube::ReconcileResult::Done();
                             },
                             {.workers = 1});
-  HubCleanup hub_cleanup([this] { reconciler_.Tidy(); }, hub_, jobs_, collector_, clock_);
+  HubCleanup hub_cleanup([this] { reconciler_.ForgetExpired(); }, hub_, jobs_, collector_, clock_);
   kube::Controller cleanup(cleanup_queue_, clock_, &metrics_.controllers,
                            [&](const kube::WorkKey&, const std::stop_token& stopping) { return hub_cleanup.RunPeriodicCleanup(stopping); },
                            {.workers = 1, .report = LogFailure, .describe = [](const kube::WorkKey& key) {

@@ -22,7 +22,7 @@ struct DeviceKind {
 
 // Makes the pod ask for nodes with that device, and for one device unless its template does, and for the memory that spec.placement asks
 // of a device that is a node. InvalidArgument: the template grants less memory than that.
-absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& kind, const std::string& container, nlohmann::json& pod);
+absl::Status RequestHardware(const job::Placement& placement, const DeviceKind& kind, const std::string& container, nlohmann::json& pod);
 
 // Where the container asks for a device of NVIDIA's, whole ("nvidia.com/gpu") or in part ("nvidia.com/mig-..."), and its image is `plain`,
 // it gets `cuda` instead, if that is not empty. An image of the job's own stays.

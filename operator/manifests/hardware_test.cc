@@ -19,10 +19,10 @@ json PodWith(const json& resources = json::object()) {
 
 const DeviceKind kGpu{.label = "nvidia.com/gpu.product", .values = {"NVIDIA-L4"}, .resource = "nvidia.com/gpu"};
 
-absl::Status Ask(const DeviceKind& kind, json& pod, std::optional<int64_t> least_bytes = std::nullopt) {
+absl::Status Ask(const DeviceKind& kind, json& pod, std::optional<int64_t> min_bytes = std::nullopt) {
   job::Placement placement;
-  if (least_bytes.has_value()) placement.min_memory = job::ByteSize{*least_bytes};
-  return AskForHardware(placement, kind, "executor", pod);
+  if (min_bytes.has_value()) placement.min_memory = job::ByteSize{*min_bytes};
+  return RequestHardware(placement, kind, "executor", pod);
 }
 
 TEST(HardwareTest, WhoAsksForNvidiaGetsTheImageForIt) {

@@ -72,7 +72,7 @@ struct ExecutorSlot {
   bool operator==(const ExecutorSlot&) const = default;
 };
 
-int64_t Training(const std::vector<ExecutorSlot>& slots);  // spares left out
+int64_t CountTraining(const std::vector<ExecutorSlot>& slots);  // spares left out
 // "paris-0": what plans, logs and pins call the device.
 std::string DeviceName(const ExecutorSlot& slot);
 // The executors of an attempt in one line, as it is kept, and back; nothing when the text is none or of another attempt.

@@ -410,7 +410,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   absl::StatusOr<json> pod = Finish(parts, job.spec.executors.pod_template.json, "executors", identity, owner);
   if (!pod.ok()) return pod;
   if (!addresses.advertised.empty()) (*pod)["metadata"]["annotations"][kAdvertisedAnnotation] = addresses.advertised;
-  const absl::Status asked = AskForHardware(job.spec.placement, hardware, kExecutorRole, *pod);
+  const absl::Status asked = RequestHardware(job.spec.placement, hardware, kExecutorRole, *pod);
   if (!asked.ok()) return asked;
   UseCudaImage(images.executor, images.executor_cuda, kExecutorRole, *pod);
   ComputeOnGpu(kExecutorRole, *pod);

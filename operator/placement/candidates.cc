@@ -172,13 +172,13 @@ absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::ClusterCapacity* c
     return absl::FailedPreconditionError(
         absl::StrCat("does not tell what its nodes have, and spec.placement.device asks for ", placement.device));
   }
-  const int64_t least = placement.min_memory.has_value() ? placement.min_memory->bytes : 0;
-  manifests::DeviceKind kind = cache::FindDevice(placement.device, least, *capacity);
+  const int64_t min_bytes = placement.min_memory.has_value() ? placement.min_memory->bytes : 0;
+  manifests::DeviceKind kind = cache::FindDevice(placement.device, min_bytes, *capacity);
   if (!kind.values.empty()) return kind;
   const std::vector<std::string> names = cache::DeviceNames(*capacity);
-  return absl::FailedPreconditionError(
-      absl::StrCat("has no device ", placement.device, least > 0 ? absl::StrCat(" with ", kube::QuantityText(kube::kMemory, least)) : "",
-                   "; its nodes have: ", names.empty() ? "none that are labelled" : absl::StrJoin(names, ", ")));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "has no device ", placement.device, min_bytes > 0 ? absl::StrCat(" with ", kube::QuantityText(kube::kMemory, min_bytes)) : "",
+      "; its nodes have: ", names.empty() ? "none that are labelled" : absl::StrJoin(names, ", ")));
 }
 
 manifests::DeviceKind HardwareOf(const job::Placement& placement, const cache::Member& hub, const cache::Members& members) {

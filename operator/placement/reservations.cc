@@ -5,8 +5,8 @@
 
 namespace fusionllm::op::placement {
 
-void Reservations::Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::ResourceList& each,
-                        absl::Time now) {
+void Reservations::Reserve(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::ResourceList& each,
+                           absl::Time now) {
   Release(job_uid);
   const auto shared = std::make_shared<const kube::ResourceList>(each);
   for (const manifests::ExecutorSlot& slot : slots) {

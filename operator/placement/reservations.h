@@ -25,9 +25,10 @@ class Reservations {
   static constexpr absl::Duration kReservationTtl = absl::Minutes(2);
 
   // In place of what the job held before.
-  void Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::ResourceList& each, absl::Time now);
+  void Reserve(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::ResourceList& each,
+               absl::Time now);
   // Beside what the job holds, in the cluster that has its broker, however it is called there; the broker's pod is the first to come. Once
-  // after each Hold().
+  // after each Reserve().
   void ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::ResourceList& requests);
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
   std::vector<cache::SharedResourceList> ReservedByOthers(const std::string& cluster, const std::string& job_uid,

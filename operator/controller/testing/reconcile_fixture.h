@@ -302,7 +302,7 @@ class JobReconcilerTest : public ::testing::Test {
     reconciler_ = std::make_unique<JobReconciler>(
         ReconcilerOptions{.images = {"b", "s", "e", ""},
                           .enqueue = [this](const std::string& cluster, const kube::ObjectKey&) { enqueued_.insert(cluster); },
-                          .advisor = hints_,
+                          .hints = hints_,
                           .measured = measured_,
                           .workloads = workloads_,
                           .metrics = metrics_},
