@@ -31,7 +31,7 @@ Lack LackIn(const lifecycle::Observation& seen, const lifecycle::ClusterView& cl
   bool has_broker = false;
   std::set<int> executors;  // by index
   for (const lifecycle::PodView& pod : cluster.pods) {
-    if (pod.attempt != seen.memory.attempt) continue;
+    if (pod.attempt != seen.persisted.attempt) continue;
     has_broker = has_broker || pod.role == manifests::kBrokerRole;
     if (pod.role == manifests::kExecutorRole) executors.insert(pod.index);
   }
@@ -51,17 +51,17 @@ void AdmissionDryRun::Observe(lifecycle::Observation& seen) const {
     const bool lacks = LackIn(seen, cluster).any();
     if (lacks || seen.deleted_at.has_value()) {
       cluster.refusal = result.refusal;
-      cluster.again = result.again;
-      cluster.accepts = result.accepted;
+      cluster.retry_at = result.retry_at;
+      cluster.dry_run_accepted = result.accepted;
     }
     if (IsHub(seen, cluster) || !lacks || !cluster.reachable || result.accepted || result.refusal.has_value()) continue;
     // Before the hub's owner ConfigMap says where the attempt is placed no member knows what it would have to take.
-    cluster.untried = !seen.placed || seen.now < dry_run_.Await(KeyOf(seen, cluster.name), seen.now) + kAnswerTimeout;
+    cluster.dry_run_pending = !seen.placed || seen.now < dry_run_.Await(KeyOf(seen, cluster.name), seen.now) + kAnswerTimeout;
   }
 }
 
 bool AdmissionDryRun::IsClosed(const lifecycle::Observation& seen, const std::string& cluster) const {
-  return seen.now < dry_run_.Of(KeyOf(seen, cluster)).again;
+  return seen.now < dry_run_.Of(KeyOf(seen, cluster)).retry_at;
 }
 
 std::string AdmissionDryRun::ConflictIn(const lifecycle::Observation& seen, const std::string& cluster) const {
@@ -75,24 +75,24 @@ void AdmissionDryRun::Try(cache::Member& member, const lifecycle::Observation& s
   if (!lack.any()) return;
   const DryRunResults::Key key = KeyOf(seen, here.name);
   const DryRunResults::Result result = dry_run_.Of(key);
-  if (result.accepted || seen.now < result.again) return;
+  if (result.accepted || seen.now < result.retry_at) return;
   const absl::StatusOr<std::optional<Refused>> answer =
       DryRunPods(member,
                  {.identity = &seen.identity,
                   .job = &seen.job,
                   .images = &images_,
-                  .attempt = {.number = seen.memory.attempt, .slots = seen.slots, .hub = hub},
+                  .attempt = {.number = seen.persisted.attempt, .slots = seen.slots, .hub = hub},
                   .where = Called(seen, here),
                   .broker = lack.broker,
                   .executor = lack.executor},
                  std::move(stop));
   if (!answer.ok()) return;  // what is made meets the same
-  here.untried = false;
-  here.accepts = accepts_ = !answer->has_value();
+  here.dry_run_pending = false;
+  here.dry_run_accepted = accepts_ = !answer->has_value();
   if (accepts_) return;
   changed_ = dry_run_.Refuse(key, **answer, seen.now);
   here.refusal = (*answer)->refusal;
-  here.again = seen.now + (*answer)->again;
+  here.retry_at = seen.now + (*answer)->retry_after;
 }
 
 bool AdmissionDryRun::RecordOutcome(const lifecycle::Observation& seen, const lifecycle::Decision& decision,
@@ -102,7 +102,7 @@ bool AdmissionDryRun::RecordOutcome(const lifecycle::Observation& seen, const li
   // An address that does not come yet is no refusal of anything.
   if (accepts_ && !refused.has_value() && (status.ok() || AwaitsAddress(status))) changed_ = dry_run_.Accept(key) || changed_;
   if (status.ok()) {
-    const bool tried = (decision.prepare || decision.delete_owner_config_maps) && here.again <= seen.now;
+    const bool tried = (decision.prepare || decision.delete_owner_config_maps) && here.retry_at <= seen.now;
     if (tried && here.refusal.has_value() && dry_run_.Succeed(key)) changed_ = needs_requeue_ = true;
     return false;
   }

@@ -44,7 +44,7 @@ class AdmissionDryRun {
 
  private:
   DryRunResults::Key KeyOf(const lifecycle::Observation& seen, const std::string& cluster) const {
-    return {.job_uid = seen.identity.uid, .cluster = cluster, .generation = generation_, .attempt = seen.memory.attempt};
+    return {.job_uid = seen.identity.uid, .cluster = cluster, .generation = generation_, .attempt = seen.persisted.attempt};
   }
 
   DryRunResults& dry_run_;

@@ -52,7 +52,7 @@ DryRunResults::Result DryRunResults::Of(const Key& key) const {
   Result result;
   if (entry->refusing != nullptr) {
     result.refusal = entry->refusing->refusal;
-    result.again = entry->refusing->again;
+    result.retry_at = entry->refusing->retry_at;
   }
   if (entry->attempt != key.attempt) return result;
   result.accepted = entry->accepted;
@@ -77,7 +77,7 @@ bool DryRunResults::Refuse(const Key& key, const Refused& refused, absl::Time no
   Entry& entry = EntryOf(key);
   const bool changed = entry.refusing == nullptr || entry.refusing->refusal != refused.refusal;
   entry.accepted = false;
-  entry.refusing = std::make_unique<const Refusing>(Refusing{refused.refusal, now + refused.again});
+  entry.refusing = std::make_unique<const Refusing>(Refusing{refused.refusal, now + refused.retry_after});
   return changed;
 }
 

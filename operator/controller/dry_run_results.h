@@ -31,7 +31,7 @@ class DryRunResults {
   struct Result {
     bool accepted = false;                        // asked for this attempt, and it would take its Pods
     std::optional<lifecycle::Refusal> refusal;    // what it said last; stays until something was made in spite of it
-    absl::Time again = absl::InfinitePast();      // before that it is not asked again
+    absl::Time retry_at = absl::InfinitePast();   // before that it is not asked again
     absl::Time awaited = absl::InfiniteFuture();  // since when somebody waits for the first answer
   };
 
@@ -50,7 +50,7 @@ class DryRunResults {
  private:
   struct Refusing {
     lifecycle::Refusal refusal;
-    absl::Time again;
+    absl::Time retry_at;
   };
   struct Entry {
     const std::string* cluster = nullptr;  // a key of clusters_

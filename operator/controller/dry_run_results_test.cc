@@ -8,8 +8,8 @@ namespace fusionllm::op::controller {
 namespace {
 
 const absl::Time kDryRunTime = absl::FromUnixSeconds(1'700'000'000);
-const Refused kQuota = {.refusal = {.reason = lifecycle::kQuotaExceeded, .message = "no more pods"}, .again = absl::Seconds(30)};
-const Refused kTemplate = {.refusal = {.reason = kInvalidTemplate, .message = "no image"}, .again = absl::InfiniteDuration()};
+const Refused kQuota = {.refusal = {.reason = lifecycle::kQuotaExceeded, .message = "no more pods"}, .retry_after = absl::Seconds(30)};
+const Refused kTemplate = {.refusal = {.reason = kInvalidTemplate, .message = "no image"}, .retry_after = absl::InfiniteDuration()};
 
 class DryRunResultsTest : public ::testing::Test {
  protected:
@@ -20,7 +20,7 @@ class DryRunResultsTest : public ::testing::Test {
     const DryRunResults::Result result = dry_run_.Of(key);
     EXPECT_FALSE(result.accepted);
     EXPECT_FALSE(result.refusal.has_value());
-    EXPECT_EQ(result.again, absl::InfinitePast());
+    EXPECT_EQ(result.retry_at, absl::InfinitePast());
     EXPECT_EQ(result.awaited, absl::InfiniteFuture());
   }
 
@@ -48,7 +48,7 @@ TEST_F(DryRunResultsTest, ARefusalIsOfTheSpecAndStaysUntilSomethingWasMade) {
     const DryRunResults::Result result = dry_run_.Of(Of("tokyo", attempt));
     EXPECT_FALSE(result.accepted);
     EXPECT_EQ(result.refusal, kQuota.refusal);
-    EXPECT_EQ(result.again, kDryRunTime + absl::Seconds(31));
+    EXPECT_EQ(result.retry_at, kDryRunTime + absl::Seconds(31));
   }
   EXPECT_TRUE(dry_run_.Accept(Of("tokyo", 1)));
   EXPECT_EQ(dry_run_.Of(Of("tokyo", 1)).refusal, kQuota.refusal) << "that it would take them now is no Pod";
@@ -58,7 +58,7 @@ TEST_F(DryRunResultsTest, ARefusalIsOfTheSpecAndStaysUntilSomethingWasMade) {
   EXPECT_FALSE(dry_run_.Of(Of("tokyo", 1)).refusal.has_value());
   EXPECT_TRUE(dry_run_.Of(Of("tokyo", 1)).accepted);
   EXPECT_TRUE(dry_run_.Refuse(Of("tokyo", 1), kTemplate, kDryRunTime));
-  EXPECT_EQ(dry_run_.Of(Of("tokyo", 1)).again, absl::InfiniteFuture());
+  EXPECT_EQ(dry_run_.Of(Of("tokyo", 1)).retry_at, absl::InfiniteFuture());
   EXPECT_TRUE(dry_run_.Refuse(Of("tokyo", 1), kQuota, kDryRunTime)) << "other words";
   ExpectNothingKnown(Of("tokyo", 1, 2));
   EXPECT_FALSE(dry_run_.Succeed(Of("tokyo", 1, 2))) << "of this spec nothing was refused";

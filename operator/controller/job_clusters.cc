@@ -66,11 +66,11 @@ void JobClusters::AddUnknown(std::vector<lifecycle::ClusterView>& clusters) cons
 void JobClusters::FindEndpoints(lifecycle::Observation& seen) const {
   const auto center = hub_.OwnerConfigMapOf(view_.identity);
   // Of a job that is over the addresses are gone with its Services: what was reported last stays.
-  if (!center.has_value() || !seen.placed || seen.memory.complete || seen.memory.failed) return;
+  if (!center.has_value() || !seen.placed || seen.persisted.complete || seen.persisted.failed) return;
   seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
   const EndpointInputs ways{.job = &seen.job,
                             .slots = &seen.slots,
-                            .attempt = seen.memory.attempt,
+                            .attempt = seen.persisted.attempt,
                             .egress_only = EgressOnly(),
                             .relay = center->remote_broker_address};
   lifecycle::ClusterView& hub = seen.clusters.front();

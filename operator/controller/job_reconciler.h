@@ -41,7 +41,7 @@ class EventSink {
  public:
   virtual ~EventSink() = default;
   // Does not block.
-  virtual void Record(const manifests::JobIdentity& job, const lifecycle::Note& note) = 0;
+  virtual void Record(const manifests::JobIdentity& job, const lifecycle::EventRecord& note) = 0;
 };
 
 struct ReconcilerOptions {

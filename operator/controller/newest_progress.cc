@@ -22,13 +22,13 @@ std::optional<lifecycle::Progress> ProgressOf(const lifecycle::Observation& seen
   return broker->phase == lifecycle::PodPhase::kRunning && !broker->address.empty() ? ask(broker->address) : std::nullopt;
 }
 
-std::optional<lifecycle::Progress> NewestProgress(const lifecycle::Observation& seen, const lifecycle::PersistedState& memory,
+std::optional<lifecycle::Progress> NewestProgress(const lifecycle::Observation& seen, const lifecycle::PersistedState& persisted,
                                                   const AskBroker& ask, const std::optional<cache::BrokerReport>& left) {
-  const int64_t attempt = memory.attempt;
+  const int64_t attempt = persisted.attempt;
   if (BrokerOf(seen, attempt) != nullptr) return ProgressOf(seen, attempt, ask);
   if (left.has_value() && left->attempt == attempt) return left->progress;
   // Once an attempt has begun to train, what the one before has said is older than what has been reported since.
-  if (memory.was_ready || memory.complete || memory.failed) return std::nullopt;
+  if (persisted.was_ready || persisted.complete || persisted.failed) return std::nullopt;
   if (const lifecycle::PodView* const before = BrokerOf(seen, attempt - 1); before != nullptr) return before->report;
   return left.has_value() && left->attempt == attempt - 1 ? std::optional(left->progress) : std::nullopt;
 }

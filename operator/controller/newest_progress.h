@@ -17,11 +17,11 @@ using AskBroker = std::function<std::optional<lifecycle::Progress>(const std::st
 // Of the broker of this attempt: the report that it has left, or its page.
 std::optional<lifecycle::Progress> ProgressOf(const lifecycle::Observation& seen, int64_t attempt, const AskBroker& ask);
 
-// The same of the attempt of `memory`, to be reported: while it has no broker's pod, any more or yet, the last word of its broker, or,
+// The same of the attempt of `persisted`, to be reported: while it has no broker's pod, any more or yet, the last word of its broker, or,
 // until it trains, of the one before.
 // Attempts are counted as soon as they are decided on, when the former broker may be saving its last checkpoint; and its pod may be gone by
 // the time that somebody looks. `left`: Member::LastReportOf of the hub.
-std::optional<lifecycle::Progress> NewestProgress(const lifecycle::Observation& seen, const lifecycle::PersistedState& memory,
+std::optional<lifecycle::Progress> NewestProgress(const lifecycle::Observation& seen, const lifecycle::PersistedState& persisted,
                                                   const AskBroker& ask, const std::optional<cache::BrokerReport>& left);
 
 }  // namespace fusionllm::op::controller

@@ -21,7 +21,7 @@ inline constexpr char kForbidden[] = "Forbidden";          // a right is missing
 
 struct Refused {
   lifecycle::Refusal refusal;
-  absl::Duration again;  // after which it is worth asking again; infinite: not before the job's spec changes
+  absl::Duration retry_after;  // after which it is worth asking again; infinite: not before the job's spec changes
 };
 
 // Nothing: it is no refusal, but something that passes by itself (no connection, a busy server, an object that changed meanwhile).

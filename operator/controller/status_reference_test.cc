@@ -65,7 +65,7 @@ class StatusReferenceTest : public ::testing::Test {
 
   void Look(const std::optional<lifecycle::Progress>& progress = std::nullopt) {
     view_.job = seen_.job;
-    seen_.memory = PersistedStateOf(view_.status);
+    seen_.persisted = PersistedStateOf(view_.status);
     const lifecycle::Decision decision = lifecycle::Decide(seen_);
     view_.status = BuildStatus(view_, seen_, decision, progress);
     Written(kubeapi::ToJson(view_.status), "", written_);
@@ -95,7 +95,7 @@ class StatusReferenceTest : public ::testing::Test {
     seen_.queue.reset();
     seen_.hint_reason = "PlanFound";
     seen_.clusters[1].refusal = lifecycle::Refusal{lifecycle::kQuotaExceeded, "Cluster tokyo: exceeded quota."};
-    seen_.clusters[1].again = kStatusTime + absl::Minutes(1);
+    seen_.clusters[1].retry_at = kStatusTime + absl::Minutes(1);
     Look();
     seen_.clusters[1].refusal.reset();
     seen_.placed = true;

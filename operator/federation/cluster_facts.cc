@@ -80,14 +80,14 @@ kubeapi::ResourceSummary SummaryOf(const cache::ClusterCapacity& capacity) {
   return summary;
 }
 
-std::vector<lifecycle::Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before,
-                                                        const kubeapi::FusionClusterStatus& next) {
+std::vector<lifecycle::EventRecord> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before,
+                                                               const kubeapi::FusionClusterStatus& next) {
   struct Kind {
     absl::string_view type;
     bool good;          // as True
     bool from_nothing;  // its first good word is news, too
   };
-  std::vector<lifecycle::Note> news;
+  std::vector<lifecycle::EventRecord> news;
   for (const Kind& kind : {Kind{kubeapi::kConnected, true, true}, Kind{kubeapi::kCredentialsValid, true, false},
                            Kind{kubeapi::kConflict, false, false}, Kind{kubeapi::kControlPlaneHealthy, true, false},
                            Kind{kubeapi::kClockSynced, true, false}, Kind{kubeapi::kTokenRenewed, true, false}}) {

@@ -344,7 +344,7 @@ absl::Status ClusterRegistry::Report(const ClusterObject& object, const ClusterF
   FUSIONLLM_RETURN_IF_ERROR(applied.status());
   options_.status_written();
   writes_.Wrote(object.meta.Key(), kube::TextAt(kube::ParseJson(*applied), "metadata", "resourceVersion"));
-  for (const lifecycle::Note& note : EventsForClusterTransition(cluster.status, status)) options_.record(object.meta, note);
+  for (const lifecycle::EventRecord& note : EventsForClusterTransition(cluster.status, status)) options_.record(object.meta, note);
   return absl::OkStatus();
 }
 

@@ -56,7 +56,7 @@ struct RegistryOptions {
   // Whether this process writes what it finds into the FusionClusters: a standby connects them and says nothing.
   std::function<bool()> may_write_status = [] { return true; };
   // What has happened to a FusionCluster, for people. Does not block.
-  std::function<void(const kube::ObjectMeta& cluster, const lifecycle::Note& note)> record = [](const auto&, const auto&) {};
+  std::function<void(const kube::ObjectMeta& cluster, const lifecycle::EventRecord& note)> record = [](const auto&, const auto&) {};
 };
 
 class ClusterRegistry : public cache::Members {

@@ -36,7 +36,7 @@ lifecycle::QueueStatus WithoutKueue(const QueuedJob& queued, const char* reason,
           .reason = reason,
           .message = absl::StrCat(what, " The job waits for LocalQueue ", queued.queue, " of Kueue, by its label ",
                                   manifests::kQueueNameLabel, queued.started ? "; what runs goes on." : ", and holds nothing."),
-          .again = kKueueDiscoveryPeriod};
+          .requeue_after = kKueueDiscoveryPeriod};
 }
 
 std::string PendingChecks(const json& workload) {

@@ -47,7 +47,7 @@ TEST_F(QueueStatusTest, WithoutKueueAJobWaitsAndOneThatRunsGoesOn) {
     queued_.started = false;
     lifecycle::QueueStatus standing = QueueStatusOf(queued_, access, nullptr).value();
     EXPECT_TRUE(standing.holds);
-    EXPECT_EQ(standing.again, kKueueDiscoveryPeriod) << "nobody tells that it is there";
+    EXPECT_EQ(standing.requeue_after, kKueueDiscoveryPeriod) << "nobody tells that it is there";
     queued_.started = true;
     standing = QueueStatusOf(queued_, access, nullptr).value();
     EXPECT_FALSE(standing.holds);

@@ -34,7 +34,7 @@ QueuedJob WorkloadReconciler::CurrentJob(const lifecycle::Observation& seen) con
           .job = &job_,
           .queue = options_.queue,
           .priority_class = options_.priority_class,
-          .started = seen.memory.started_at.has_value()};
+          .started = seen.persisted.started_at.has_value()};
 }
 
 absl::Status WorkloadReconciler::Observe(lifecycle::Observation& seen) {
@@ -46,7 +46,7 @@ absl::Status WorkloadReconciler::Observe(lifecycle::Observation& seen) {
     if (!options_.workloads->SeenWrites(Key())) return absl::UnavailableError("the cache of Workloads does not show the last write yet");
     workload_ = options_.workloads->Find(Key());
   }
-  const bool waits = !options_.queue.empty() && !seen.job.spec.suspend && !seen.memory.complete && !seen.memory.failed;
+  const bool waits = !options_.queue.empty() && !seen.job.spec.suspend && !seen.persisted.complete && !seen.persisted.failed;
   if (access_ == WorkloadAccess::kUnknown) return absl::UnavailableError("Workloads are not listed yet");
   seen.leaves_queue = !waits && workload_ != nullptr && WorkloadBelongsTo(*workload_, identity_);
   if (!waits) return absl::OkStatus();
@@ -82,7 +82,7 @@ absl::Status WorkloadReconciler::ReadPriority(lifecycle::Observation& seen) {
     if (workload_ != nullptr) return absl::OkStatus();  // it waits with the priority that it has
     seen.queue->message = absl::StrCat("Queued: there is no WorkloadPriorityClass ", options_.priority_class, ", which the job's label ",
                                        manifests::kQueuePriorityLabel, " names.");
-    seen.queue->again = kKueueDiscoveryPeriod;
+    seen.queue->requeue_after = kKueueDiscoveryPeriod;
     return absl::OkStatus();
   }
   FUSIONLLM_RETURN_IF_ERROR(answer.status());
@@ -95,7 +95,7 @@ absl::Status WorkloadReconciler::Reconcile(const lifecycle::Observation& seen, c
   const WorkloadInputs inputs{
       .queued = !options_.queue.empty(),
       .suspended = job_.spec.suspend,
-      .over = decision.memory.complete || decision.memory.failed,
+      .over = decision.persisted.complete || decision.persisted.failed,
       .has_pods = decision.state != lifecycle::JobState::kQueued && decision.state != lifecycle::JobState::kSuspended,
       .ready = IsReady(decision)};
   switch (NextAction(CurrentJob(seen), inputs, workload_.get())) {
@@ -110,8 +110,8 @@ absl::Status WorkloadReconciler::Reconcile(const lifecycle::Observation& seen, c
     case WorkloadAction::kRelease:
       return PatchStatus(ReleasedStatus(*workload_, seen.now));
     case WorkloadAction::kFinish:
-      return PatchStatus(FinishedStatus(*workload_, decision.memory.complete,
-                                        decision.memory.complete ? "The job has made all its steps." : "The job has failed.", seen.now));
+      return PatchStatus(FinishedStatus(*workload_, decision.persisted.complete,
+                                        decision.persisted.complete ? "The job has made all its steps." : "The job has failed.", seen.now));
     case WorkloadAction::kUpdatePodsReady:
       return PatchStatus(PodsReadyStatus(*workload_, inputs.ready, seen.now));
   }

@@ -48,7 +48,7 @@ Decision Decide(const Observation& observed) { return Decider(observed).Run(); }
 Decision Decider::Run() {
   if (seen_.deleted_at.has_value()) {
     Delete();
-  } else if (seen_.memory.complete || seen_.memory.failed) {
+  } else if (seen_.persisted.complete || seen_.persisted.failed) {
     AfterTheEnd();
   } else if (spec_.suspend) {
     Suspend();
@@ -56,7 +56,7 @@ Decision Decider::Run() {
     Queue();
   } else {
     // A status that was lost, with its job restored from a copy: the pods know better which attempt this is.
-    for (const PodView* pod : Pods()) decision_.memory.attempt = std::max(decision_.memory.attempt, pod->attempt);
+    for (const PodView* pod : Pods()) decision_.persisted.attempt = std::max(decision_.persisted.attempt, pod->attempt);
     Go();
   }
   return std::move(decision_);
@@ -146,7 +146,7 @@ std::string Decider::WhatIsLeft() const {
 }
 
 void Decider::AfterTheEnd() {
-  decision_.state = seen_.memory.complete ? JobState::kComplete : JobState::kFailed;
+  decision_.state = seen_.persisted.complete ? JobState::kComplete : JobState::kFailed;
   if (spec_.clean_pod_policy == job::CleanPodPolicy::kAll) {
     decision_.delete_owner_config_maps =
         std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.owner_config_map; });
@@ -159,8 +159,8 @@ void Decider::AfterTheEnd() {
       if (!Ended(*pod) || pod->deleted_at.has_value()) Remove(*pod);
     }
   }
-  if (!spec_.ttl_seconds_after_finished.has_value() || !seen_.memory.completed_at.has_value()) return;
-  const absl::Time at = *seen_.memory.completed_at + absl::Seconds(*spec_.ttl_seconds_after_finished);
+  if (!spec_.ttl_seconds_after_finished.has_value() || !seen_.persisted.completed_at.has_value()) return;
+  const absl::Time at = *seen_.persisted.completed_at + absl::Seconds(*spec_.ttl_seconds_after_finished);
   if (seen_.now >= at) {
     decision_.delete_job = true;
   } else {
@@ -197,19 +197,19 @@ void Decider::Queue() {
   }
   Condition(JobCondition::kReady, false, gone ? reason : "Suspending", queue.message);
   Condition(JobCondition::kDegraded, false, reason, "The job waits in its queue.");
-  if (queue.again < absl::InfiniteDuration()) RequeueAt(seen_.now + queue.again);
+  if (queue.requeue_after < absl::InfiniteDuration()) RequeueAt(seen_.now + queue.requeue_after);
 }
 
 void Decider::LeaveSuspended() {
   // Time that a job stands still does not count towards its deadline.
-  if (decision_.memory.started_at.has_value()) ++decision_.memory.attempt;  // which is placed again
-  decision_.memory.started_at.reset();
-  decision_.memory.was_ready = false;
-  decision_.memory.avoided.clear();
+  if (decision_.persisted.started_at.has_value()) ++decision_.persisted.attempt;  // which is placed again
+  decision_.persisted.started_at.reset();
+  decision_.persisted.was_ready = false;
+  decision_.persisted.avoided.clear();
 }
 
 void Decider::RefuseSpec(FailedReason why, const std::string& message) {
-  if (!decision_.memory.made_steps) return Fail(why, message);
+  if (!decision_.persisted.made_steps) return Fail(why, message);
   LeaveSuspended();
   decision_.prepare = decision_.create_broker = false;
   decision_.create.clear();
@@ -232,23 +232,23 @@ void Decider::AwaitAnotherSpec(const std::string& reason, const std::string& mes
 void Decider::Go() {
   if (seen_.queue.has_value()) {
     Condition(JobCondition::kAdmitted, seen_.queue->admitted, seen_.queue->reason.c_str(), seen_.queue->message);
-    if (seen_.queue->again < absl::InfiniteDuration()) RequeueAt(seen_.now + seen_.queue->again);
+    if (seen_.queue->requeue_after < absl::InfiniteDuration()) RequeueAt(seen_.now + seen_.queue->requeue_after);
   }
-  Condition(JobCondition::kSuspended, false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
-  if (seen_.memory.restarting_since.has_value() && seen_.made_progress) {
-    decision_.steps_again = true;
+  Condition(JobCondition::kSuspended, false, seen_.persisted.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
+  if (seen_.persisted.restarting_since.has_value() && seen_.made_progress) {
+    decision_.progress_resumed = true;
     Condition(JobCondition::kRestarting, false, "Progressing", "The job makes steps again.");
   }
   if (seen_.refused()) {
-    AwaitAnotherSpec(seen_.memory.refused_spec->reason, seen_.memory.refused_spec->message);
-    PendingDeadline(seen_.memory.refused_spec->message);
+    AwaitAnotherSpec(seen_.persisted.refused_spec->reason, seen_.persisted.refused_spec->message);
+    PendingDeadline(seen_.persisted.refused_spec->message);
     return;
   }
   if (PastDeadline() || LacksData()) return;
   // Resumed before all had ended: the broker that ends was asked to, and neither has made all its steps nor failed.
-  if (seen_.memory.suspending && seen_.memory.started_at.has_value()) LeaveSuspended();
+  if (seen_.persisted.suspending && seen_.persisted.started_at.has_value()) LeaveSuspended();
   if (WaitForPlacement()) return;
-  if (const PodView* broker = Broker(decision_.memory.attempt); broker != nullptr && Ended(*broker)) {
+  if (const PodView* broker = Broker(decision_.persisted.attempt); broker != nullptr && Ended(*broker)) {
     if (broker->phase == PodPhase::kSucceeded) {
       Finish();
       return;
@@ -259,14 +259,14 @@ void Decider::Go() {
   } else if (broker == nullptr && WasDone()) {
     Finish();
     return;
-  } else if (broker == nullptr && decision_.memory.was_ready && WasMoved()) {
+  } else if (broker == nullptr && decision_.persisted.was_ready && WasMoved()) {
     // As if somebody had looked: rules may be about it.
     const PodView gone{.role = manifests::kBrokerRole,
                        .phase = PodPhase::kFailed,
                        .exit_code = seen_.final_report->exit_code,
                        .disruption = seen_.left_disruption};
     if (!Restart(gone)) return;
-  } else if (broker == nullptr && decision_.memory.was_ready) {
+  } else if (broker == nullptr && decision_.persisted.was_ready) {
     // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
     if (!CountRestart(RestartCause::kBrokerLost, "the broker's pod is gone")) return;
   } else {
@@ -274,9 +274,9 @@ void Decider::Go() {
   }
   if (WaitForClusters()) return;
   decision_.prepare = true;
-  if (!decision_.memory.started_at.has_value()) decision_.memory.started_at = seen_.now;
+  if (!decision_.persisted.started_at.has_value()) decision_.persisted.started_at = seen_.now;
   // Once there is a broker the attempt has begun, and pods of an earlier one that turn up late (their cluster is back) hold up nothing.
-  if (RemoveOldAttempts() && Broker(decision_.memory.attempt) == nullptr) {
+  if (RemoveOldAttempts() && Broker(decision_.persisted.attempt) == nullptr) {
     decision_.state = JobState::kRestarting;
     const std::string unseen = Unseen();
     Condition(JobCondition::kReady, false, "Restarting",
@@ -285,7 +285,7 @@ void Decider::Go() {
     Condition(JobCondition::kDegraded, false, "Restarting", "The job starts again.");
     return;
   }
-  const PodView* const broker = Broker(decision_.memory.attempt);
+  const PodView* const broker = Broker(decision_.persisted.attempt);
   decision_.create_broker = broker == nullptr;
   if (broker != nullptr && broker->deleted_at.has_value()) Remove(*broker);  // by force, when its time is over
   LeadExecutors();
@@ -300,7 +300,7 @@ bool Decider::WaitForPlacement() {
   const bool none = seen_.slots.empty();
   if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;
   const std::string& why = none ? seen_.placement_problem : seen_.placement_shortage;
-  const absl::Time at = seen_.memory.short_since.value_or(seen_.now) + kCapacityWait;
+  const absl::Time at = seen_.persisted.capacity_wait_since.value_or(seen_.now) + kCapacityWait;
   if (!none && seen_.now >= at) return false;  // with fewer
   decision_.state = JobState::kPending;
   // Those of the attempt before must not wait for the next one's room.
@@ -316,15 +316,15 @@ bool Decider::WaitForPlacement() {
 
 bool Decider::WaitForClusters() {
   // Of an attempt that has begun only what is refused is missing; one that begins just now is placed first.
-  if (decision_.memory.attempt != seen_.memory.attempt || Broker(decision_.memory.attempt) != nullptr) return false;
+  if (decision_.persisted.attempt != seen_.persisted.attempt || Broker(decision_.persisted.attempt) != nullptr) return false;
   const ClusterView* const refusing = Refusing();
-  if (refusing == nullptr || refusing->accepts) return false;
+  if (refusing == nullptr || refusing->dry_run_accepted) return false;
   decision_.refused = true;
-  decision_.state = decision_.memory.attempt == 0 ? JobState::kPending : JobState::kRestarting;
+  decision_.state = decision_.persisted.attempt == 0 ? JobState::kPending : JobState::kRestarting;
   RemoveOldAttempts();
   // Made before that was known: without a broker they can only wait.
   for (const PodView* pod : Pods()) {
-    if (pod->attempt == decision_.memory.attempt) Remove(*pod);
+    if (pod->attempt == decision_.persisted.attempt) Remove(*pod);
   }
   SayQuota();
   const char* const reason = refusing->refusal->reason.c_str();
@@ -332,18 +332,18 @@ bool Decider::WaitForClusters() {
   Condition(JobCondition::kReady, false, reason, refusing->refusal->message);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
   // When it is asked again; one that should have been, and has not answered, is asked for as long as it takes.
-  if (refusing->again < absl::InfiniteFuture()) RequeueAt(Closed(*refusing) ? refusing->again : seen_.now + kClusterRecheckPeriod);
+  if (refusing->retry_at < absl::InfiniteFuture()) RequeueAt(Closed(*refusing) ? refusing->retry_at : seen_.now + kClusterRecheckPeriod);
   PendingDeadline(refusing->refusal->message);
   return true;
 }
 
 void Decider::WaitForAnswers() {
-  const auto untried = [this](const manifests::ExecutorSlot& slot) {
+  const auto dry_run_pending = [this](const manifests::ExecutorSlot& slot) {
     const ClusterView* const cluster = Cluster(slot.cluster);
-    return cluster != nullptr && cluster->untried;
+    return cluster != nullptr && cluster->dry_run_pending;
   };
-  if (decision_.memory.failed || Broker(seen_.memory.attempt) != nullptr) return;
-  if (std::none_of(seen_.slots.begin(), seen_.slots.end(), untried)) return;
+  if (decision_.persisted.failed || Broker(seen_.persisted.attempt) != nullptr) return;
+  if (std::none_of(seen_.slots.begin(), seen_.slots.end(), dry_run_pending)) return;
   decision_.create_broker = false;
   decision_.create.clear();
   if (seen_.clusters.front().waiting.empty()) {
@@ -356,36 +356,36 @@ void Decider::WaitForAnswers() {
 
 void Decider::Finish() {
   decision_.state = JobState::kComplete;
-  decision_.memory.complete = true;
-  decision_.memory.completed_at = seen_.now;
+  decision_.persisted.complete = true;
+  decision_.persisted.completed_at = seen_.now;
   Condition(JobCondition::kComplete, true, "Completed", "The job has made all its steps.");
   Condition(JobCondition::kReady, false, "Completed", "The job is over.");
   Condition(JobCondition::kDegraded, false, "Completed", "The job is over.");
-  if (!decision_.steps_again) EndRestarting("Completed", "The job is over.");
+  if (!decision_.progress_resumed) EndRestarting("Completed", "The job is over.");
   Say(false, "Completed", "The job has made all its steps.");
 }
 
 // By the last word of a broker whose pod went before anybody had looked: a drain, or somebody's hand. Interrupted ones end with another
 // code.
 bool Decider::WasDone() const {
-  return decision_.memory.attempt == seen_.memory.attempt && seen_.final_report.has_value() && seen_.final_report->exit_code == 0;
+  return decision_.persisted.attempt == seen_.persisted.attempt && seen_.final_report.has_value() && seen_.final_report->exit_code == 0;
 }
 
 bool Decider::WasMoved() const {
-  return decision_.memory.attempt == seen_.memory.attempt && seen_.final_report.has_value() &&
+  return decision_.persisted.attempt == seen_.persisted.attempt && seen_.final_report.has_value() &&
          seen_.final_report->exit_code == base::kExitInterrupted && !seen_.left_disruption.empty();
 }
 
 bool Decider::LacksData() {
-  if (seen_.memory.started_at.has_value() || !Pods().empty()) return false;
+  if (seen_.persisted.started_at.has_value() || !Pods().empty()) return false;
   const absl::Status place = manifests::CheckDataVolumes(spec_);
   if (!place.ok()) RefuseSpec(FailedReason::kInvalidInput, std::string(place.message()));
   return !place.ok();
 }
 
 bool Decider::PastDeadline() {
-  if (!spec_.active_deadline_seconds.has_value() || !seen_.memory.started_at.has_value()) return false;
-  const absl::Time at = *seen_.memory.started_at + absl::Seconds(*spec_.active_deadline_seconds);
+  if (!spec_.active_deadline_seconds.has_value() || !seen_.persisted.started_at.has_value()) return false;
+  const absl::Time at = *seen_.persisted.started_at + absl::Seconds(*spec_.active_deadline_seconds);
   if (seen_.now < at) {
     RequeueAt(at);
     return false;
@@ -427,11 +427,11 @@ void Decider::Resize() {
   const int64_t wanted = seen_.wanted;
   const bool fewer = wanted<have, more = wanted> have && could > have;
   if (!fewer && !more) {
-    if (seen_.memory.room_since.has_value())
+    if (seen_.persisted.extra_capacity_since.has_value())
       Condition(JobCondition::kResizing, false, "CapacityGone", "The room for more executors is gone.");
     return;
   }
-  if (seen_.memory.was_ready && !KeepsSteps()) {
+  if (seen_.persisted.was_ready && !KeepsSteps()) {
     Condition(JobCondition::kResizing, false, "NoCheckpoint",
               absl::StrCat(wanted, " executors are wanted and ", have,
                            " train: without a checkpoint to go on from, in a place that outlives the broker's Pod, the job would lose its "
@@ -439,7 +439,7 @@ void Decider::Resize() {
     return;
   }
   const bool asked = seen_.wanted_when_placed > 0 && wanted != seen_.wanted_when_placed;
-  const absl::Time at = seen_.memory.room_since.value_or(seen_.now) + absl::Seconds(spec_.executors.stabilization_seconds);
+  const absl::Time at = seen_.persisted.extra_capacity_since.value_or(seen_.now) + absl::Seconds(spec_.executors.stabilization_seconds);
   if (more && !asked && seen_.now < at) {
     Condition(
         JobCondition::kResizing, true, "CapacityAvailable",

@@ -18,8 +18,8 @@ using testing::kStart;
 TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {
   AddRunning();
   pods()[0].phase = PodPhase::kSucceeded;
-  seen_.memory.complete = true;
-  seen_.memory.completed_at = kStart;
+  seen_.persisted.complete = true;
+  seen_.persisted.completed_at = kStart;
   EXPECT_EQ(Removed(Decide(seen_)).size(), 2) << "those that run";
   spec().clean_pod_policy = job::CleanPodPolicy::kNone;
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
@@ -34,7 +34,7 @@ TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {
 
 TEST_F(DecideTest, AnExecutorThatHasDoneItsPartIsNotMissedWhileTheBrokerEnds) {
   AddRunning();
-  seen_.memory.was_ready = true;
+  seen_.persisted.was_ready = true;
   PodView& executor = pods().back();
   executor.phase = PodPhase::kSucceeded;
   executor.ready = false;
@@ -49,8 +49,8 @@ TEST_F(DecideTest, AnExecutorThatHasDoneItsPartIsNotMissedWhileTheBrokerEnds) {
 }
 
 TEST_F(DecideTest, AFinishedJobIsDeletedWhenItsTimeIsOver) {
-  seen_.memory.complete = true;
-  seen_.memory.completed_at = kStart;
+  seen_.persisted.complete = true;
+  seen_.persisted.completed_at = kStart;
   spec().ttl_seconds_after_finished = 100;
   EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(100));
   seen_.now = kStart + absl::Seconds(100);
@@ -169,8 +169,8 @@ TEST_F(DecideTest, WhatIsStuckHoldsADeletedJobForALongTimeOnly) {
   decision = Decide(seen_);
   EXPECT_TRUE(decision.remove_finalizer);
   EXPECT_THAT(decision.tombstones, ElementsAre("paris")) << "what is left is remembered";
-  ASSERT_EQ(decision.notes.size(), 1);
-  EXPECT_EQ(decision.notes[0].reason, "CleanupIncomplete");
+  ASSERT_EQ(decision.events.size(), 1);
+  EXPECT_EQ(decision.events[0].reason, "CleanupIncomplete");
 }
 
 TEST_F(DecideTest, ForcedDeletionDoesNotWait) {

@@ -21,12 +21,12 @@ PodView KilledForMemory(PodView pod) {
 }  // namespace
 
 std::string Decider::ExecutorsThatDidNotStart() const {
-  if (seen_.memory.was_ready) return "";
+  if (seen_.persisted.was_ready) return "";
   constexpr int kMaxNamed = 2;
   constexpr int kRunFailed = 5;  // of an executor that its broker asked to end
   std::string text;
   int named = 0;
-  for (const auto& [place, pod] : Executors(seen_.memory.attempt)) {
+  for (const auto& [place, pod] : Executors(seen_.persisted.attempt)) {
     if (pod->ready || pod->reason.empty() || pod->exit_code == 0 || pod->exit_code == kRunFailed) continue;
     if (named++ == kMaxNamed) break;
     if (const auto trouble = DiagnosePod(*pod, spec_, seen_.identity.ns)) absl::StrAppend(&text, "; ", trouble->sentence);
@@ -46,7 +46,7 @@ void Decider::LeadExecutors() {
     reason = found->reason;
     trouble = absl::StrCat(" ", found->sentence);
   };
-  const std::map<Place, const PodView*> executors = Executors(decision_.memory.attempt);
+  const std::map<Place, const PodView*> executors = Executors(decision_.persisted.attempt);
   for (const manifests::ExecutorSlot& slot : seen_.slots) {
     if (!slot.spare) ++wanted;
     if (Lost(slot.cluster)) {
@@ -66,8 +66,8 @@ void Decider::LeadExecutors() {
       const ClusterView* const cluster = Cluster(slot.cluster);
       if (cluster == nullptr || !Closed(*cluster)) {
         decision_.create.push_back(slot);
-      } else if (cluster->again < absl::InfiniteFuture()) {
-        RequeueAt(cluster->again);
+      } else if (cluster->retry_at < absl::InfiniteFuture()) {
+        RequeueAt(cluster->retry_at);
       }
       if (missing.empty()) missing = WaitingIn(slot.cluster);
       continue;
@@ -88,13 +88,13 @@ void Decider::LeadExecutors() {
     const bool done = ended_well && pod->reason != manifests::kBrokerLostReason;
     // Started again after it was killed for memory: before there are steps it is not known that it has enough now, and it would be ready,
     // and not, in turn.
-    const bool tries_again = pod->killed_for_memory && !seen_.memory.made_steps;
+    const bool tries_again = pod->killed_for_memory && !seen_.persisted.made_steps;
     const bool is_ready = pod->ready && !tries_again;
     if ((is_ready || done) && !slot.spare) ++ready;
     if (done || is_ready) continue;
     blame(tries_again && pod->reason.empty() ? KilledForMemory(*pod) : *pod);
   }
-  const PodView* broker = Broker(decision_.memory.attempt);
+  const PodView* broker = Broker(decision_.persisted.attempt);
   // One that runs is not ready while its scheduler beside it is not, without which it has no plan.
   const bool broker_waits =
       broker != nullptr && (broker->phase == PodPhase::kPending || (broker->phase == PodPhase::kRunning && !broker->ready));
@@ -108,9 +108,9 @@ void Decider::LeadExecutors() {
     trouble = absl::StrCat(" ", refusing->refusal->message);
   }
   // Its Pod is replaced in a moment, and the next one's end is to come.
-  if (trouble.empty() && !seen_.memory.out_of_memory.empty()) {
+  if (trouble.empty() && !seen_.persisted.out_of_memory.empty()) {
     reason = kOutOfMemory;
-    trouble = seen_.memory.out_of_memory;
+    trouble = seen_.persisted.out_of_memory;
   }
   const bool all = ready == wanted && broker != nullptr && broker->phase == PodPhase::kRunning;
   SayWherePlaced();
@@ -120,9 +120,9 @@ void Decider::LeadExecutors() {
   if ((all || trouble.empty()) && !seen_.wait.empty()) trouble = absl::StrCat(" ", seen_.wait);
   const std::string number = absl::StrCat(ready, " of ", wanted, kAreReady);
   const std::string count = all && !waits ? number : absl::StrCat(number, trouble);
-  if (all && !seen_.memory.was_ready) Say(false, "Ready", number);
-  decision_.memory.was_ready = decision_.memory.was_ready || all;
-  decision_.state = decision_.memory.was_ready ? JobState::kRunning : JobState::kStarting;
+  if (all && !seen_.persisted.was_ready) Say(false, "Ready", number);
+  decision_.persisted.was_ready = decision_.persisted.was_ready || all;
+  decision_.state = decision_.persisted.was_ready ? JobState::kRunning : JobState::kStarting;
   const bool is_ready = all && (!waits || seen_.made_progress);
   Condition(JobCondition::kReady, is_ready, is_ready ? "AllExecutorsReady" : reason, is_ready ? number : count);
   SayDegraded(all && !waits ? "" : reason, count);
@@ -138,7 +138,7 @@ void Decider::LeadExecutors() {
 void Decider::SayDegraded(const char* missing, const std::string& count) {
   const bool lacks = *missing != '\0';
   const bool fewer = seen_.plan_executors > 0 && seen_.plan_executors < seen_.wanted_executors;
-  if (!decision_.memory.was_ready || (!lacks && !fewer)) {
+  if (!decision_.persisted.was_ready || (!lacks && !fewer)) {
     Condition(JobCondition::kDegraded, false, kNotDegraded, kNoneIsMissing);
   } else if (lacks) {
     Condition(JobCondition::kDegraded, true, missing, count);
@@ -150,7 +150,7 @@ void Decider::SayDegraded(const char* missing, const std::string& count) {
 }
 
 void Decider::SayRestarting() {
-  if (decision_.memory.failed) return;
+  if (decision_.persisted.failed) return;
   Condition(JobCondition::kReady, false, "Restarting", "The job starts again.");
   Condition(JobCondition::kDegraded, false, "Restarting", "The job starts again.");
 }
@@ -159,7 +159,7 @@ void Decider::SayQuota() {
   const ClusterView* const refusing = Refusing();
   if (refusing != nullptr && refusing->refusal->reason == kQuotaExceeded) {
     Condition(JobCondition::kQuotaReserved, false, kQuotaExceeded, refusing->refusal->message);
-  } else if (refusing == nullptr && seen_.memory.quota_exceeded) {
+  } else if (refusing == nullptr && seen_.persisted.quota_exceeded) {
     Condition(JobCondition::kQuotaReserved, true, "QuotaAvailable", "No quota refuses the job's Pods any more.");
   }
 }
@@ -200,7 +200,7 @@ bool Decider::LoseExecutor(const manifests::ExecutorSlot& slot) {
   const FailurePolicyResult verdict = Judge(spec_.failure_policy, pod);
   if (IsOfTheWholeJob(RestartCause::kClusterLost, verdict, slot.cluster)) return false;
   // A run that goes on does so without it, or with it: its broker knows which. One that has not begun would wait for ever.
-  if (seen_.memory.was_ready && !RestartImprovesPlacement()) return true;
+  if (seen_.persisted.was_ready && !RestartImprovesPlacement()) return true;
   NextAttempt(RestartCause::kClusterLost, verdict.description);
   return false;
 }
@@ -243,7 +243,7 @@ bool Decider::IsOfTheWholeJob(RestartCause cause, const FailurePolicyResult& ver
 }
 
 void Decider::LeaveCluster(RestartCause cause, const std::string& cluster, const FailurePolicyResult& verdict) {
-  decision_.memory.avoided[cluster] = absl::StrCat("was left, by rule ", verdict.rule, ": ", verdict.description);
+  decision_.persisted.avoided[cluster] = absl::StrCat("was left, by rule ", verdict.rule, ": ", verdict.description);
   CountRestart(cause, absl::StrCat(verdict.description, " (rule ", verdict.rule, "): the job leaves ", cluster));
 }
 

@@ -24,7 +24,7 @@ inline constexpr absl::Duration kClusterRecheckPeriod = absl::Seconds(5);
 class Decider {
  public:
   // `observed` must outlive it.
-  explicit Decider(const Observation& observed) : seen_(observed), spec_(observed.job.spec) { decision_.memory = observed.memory; }
+  explicit Decider(const Observation& observed) : seen_(observed), spec_(observed.job.spec) { decision_.persisted = observed.persisted; }
 
   Decision Run();
 
@@ -42,7 +42,7 @@ class Decider {
   // What has to be there before pods can be made in that cluster.
   std::string WaitingIn(const std::string& cluster) const;
   // Whether it has refused something and is not asked again yet.
-  bool Closed(const ClusterView& cluster) const { return cluster.refusal.has_value() && seen_.now < cluster.again; }
+  bool Closed(const ClusterView& cluster) const { return cluster.refusal.has_value() && seen_.now < cluster.retry_at; }
   // The first cluster of this attempt that refuses something, one that has not been asked again with success before any other; null: none
   // does.
   const ClusterView* Refusing() const;

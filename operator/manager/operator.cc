@@ -131,7 +131,7 @@ federation::RegistryOptions Operator::MakeRegistryOptions() {
           .removed = [this](const std::string& cluster) { collector_.Leave(cluster); },
           .may_list = [this] { return ready_.load(); },
           .may_write_status = [this] { return leads_.load(); },
-          .record = [this](const kube::ObjectMeta& cluster, const lifecycle::Note& note) { events_.RecordOf(cluster, note); }};
+          .record = [this](const kube::ObjectMeta& cluster, const lifecycle::EventRecord& note) { events_.RecordOf(cluster, note); }};
 }
 
 controller::ReconcilerOptions Operator::MakeReconcilerOptions() {

@@ -250,7 +250,7 @@ class ScriptedProgress : public cache::ProgressSource {
 
 class RecordedEvents : public EventSink {
  public:
-  void Record(const manifests::JobIdentity&, const lifecycle::Note& note) override {
+  void Record(const manifests::JobIdentity&, const lifecycle::EventRecord& note) override {
     reasons_.push_back(note.reason);
     messages_.push_back(note.message);
   }

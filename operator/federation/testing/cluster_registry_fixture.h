@@ -71,7 +71,7 @@ class ClusterRegistryTest : public ::testing::Test {
                         .may_list = [this] { return may_list_.load(); },
                         .may_write_status = [this] { return may_write_status_.load(); },
                         .record =
-                            [this](const kube::ObjectMeta& cluster, const lifecycle::Note& note) {
+                            [this](const kube::ObjectMeta& cluster, const lifecycle::EventRecord& note) {
                               const base::MutexLock lock(mutex_);
                               EXPECT_FALSE(cluster.uid.empty());
                               events_.push_back(absl::StrCat(cluster.name, note.warning ? " ! " : " ", note.reason, ": ", note.message));
