@@ -92,10 +92,10 @@ class Preparation {
         std::any_of(request_.slots.begin(), request_.slots.end(), [&](const auto& s) { return s.cluster != request_.local; });
     const job::Network& network = request_.job->spec.network;
     JobServices services = Services(request_.local.empty() ? member_.name() : request_.local);
-    FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach broker,
+    FUSIONLLM_ASSIGN_OR_RETURN(const ServiceEndpoints broker,
                                services.Make(manifests::BrokerServiceObject(id_, *request_.job, remote, owner), remote,
-                                             {.inside = owner_config_map_.notes[manifests::kBrokerAnnotation],
-                                              .outside = owner_config_map_.notes[manifests::kRemoteBrokerAnnotation]},
+                                             {.internal = owner_config_map_.notes[manifests::kBrokerAnnotation],
+                                              .external = owner_config_map_.notes[manifests::kRemoteBrokerAnnotation]},
                                              network.address));
     // Those of executors before anything is waited for: load balancers take their time at once then.
     FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, request_.local, owner));
@@ -105,14 +105,14 @@ class Preparation {
     const bool already = owner_config_map_.notes[manifests::kPreparedAnnotation] == want;
     std::map<std::string, std::string> notes = {
         {manifests::kPreparedAnnotation, want},
-        {manifests::kBrokerAnnotation, broker.inside},
+        {manifests::kBrokerAnnotation, broker.internal},
         {manifests::kPlacementAnnotation, manifests::PlacementText(request_.attempt, request_.slots)},
         {manifests::kWantedAnnotation, already ? owner_config_map_.notes[manifests::kWantedAnnotation] : absl::StrCat(request_.wanted)}};
-    if (remote) notes[manifests::kRemoteBrokerAnnotation] = broker.outside;
+    if (remote) notes[manifests::kRemoteBrokerAnnotation] = broker.external;
     FUSIONLLM_RETURN_IF_ERROR(KeepServices(services, executors.addresses, notes));
     // Last: an owner ConfigMap that says so has everything beside it.
     FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
-    return Prepared{owner, broker.inside, executors.addresses, changed_};
+    return Prepared{owner, broker.internal, executors.addresses, changed_};
   }
 
   absl::StatusOr<Prepared> Remote(cache::Member& hub) {
@@ -225,13 +225,13 @@ class Preparation {
     for (const manifests::ExecutorSlot& slot : request_.slots) {
       if (slot.cluster != cluster) continue;
       const auto before = noted.find(manifests::DeviceName(slot));
-      FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach reach,
-                                 services.Make(manifests::ExecutorServiceObject(id_, *request_.job, slot, owner), /*outside=*/true,
-                                               {.outside = before == noted.end() ? "" : before->second}));
-      if (reach.missing.empty()) {
-        executors.addresses[manifests::DeviceName(slot)] = reach.outside;
+      FUSIONLLM_ASSIGN_OR_RETURN(const ServiceEndpoints endpoints,
+                                 services.Make(manifests::ExecutorServiceObject(id_, *request_.job, slot, owner), /*external=*/true,
+                                               {.external = before == noted.end() ? "" : before->second}));
+      if (endpoints.missing.empty()) {
+        executors.addresses[manifests::DeviceName(slot)] = endpoints.external;
       } else if (executors.missing.empty()) {
-        executors.missing = reach.missing;
+        executors.missing = endpoints.missing;
       }
     }
     return executors;
