@@ -69,7 +69,7 @@ TEST_F(JobCacheTest, OnlyWhatHasJustChangedIsUrgent) {
   EXPECT_THAT(TakeChanges(2), UnorderedElementsAre("a", "b")) << "that were there before";
   Create("c");
   EXPECT_THAT(TakeChanges(1), UnorderedElementsAre("c now"));
-  cache_.TouchAll();
+  cache_.ResyncAll();
   EXPECT_THAT(TakeChanges(3), UnorderedElementsAre("a", "b", "c"));
   clock_.Advance(absl::Hours(10));
   EXPECT_THAT(TakeChanges(3), UnorderedElementsAre("a", "b", "c")) << "told again for safety";

@@ -458,7 +458,7 @@ class JobReconciler::Pass {
   const cache::JobView& view_;
   kube::ApiClient& hub_;
   const kube::CallOptions call_;
-  const AskBroker ask_ = [this](const std::string& address) { return AskBrokerAt(address); };
+  const FetchProgress ask_ = [this](const std::string& address) { return AskBrokerAt(address); };
   JobWrites writes_{view_, hub_, owner_.jobs_, call_};
   kueue::WorkloadReconciler workload_{WorkloadOptions(), hub_, call_};
   const JobClusters clusters_{view_, owner_.hub_, owner_.members_};

@@ -47,7 +47,7 @@ absl::Status MemberWrites::CreatePod(json pod) {
       member_.client().Create(manifests::kPods, job_.ns, pod.dump(), {.field_manager = manifests::kFieldManager}, call_);
   if (answer.ok()) member_.Wrote(job_.uid, manifests::kPods, *answer);
   const absl::Status& status = answer.status();
-  return kube::IsApiAlreadyExists(status) ? Adopt(pod) : OfPod(status);
+  return kube::IsApiAlreadyExists(status) ? Adopt(pod) : MarkPodError(status);
 }
 
 // A pod of that name is there: ours, which the cache does not show yet, or one that must not stand for it.

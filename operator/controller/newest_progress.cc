@@ -15,7 +15,7 @@ const lifecycle::PodView* BrokerOf(const lifecycle::Observation& seen, int64_t a
 
 }  // namespace
 
-std::optional<lifecycle::Progress> ProgressOf(const lifecycle::Observation& seen, int64_t attempt, const AskBroker& ask) {
+std::optional<lifecycle::Progress> ProgressOf(const lifecycle::Observation& seen, int64_t attempt, const FetchProgress& ask) {
   const lifecycle::PodView* const broker = BrokerOf(seen, attempt);
   if (broker == nullptr) return std::nullopt;
   if (broker->report.has_value()) return broker->report;
@@ -23,7 +23,7 @@ std::optional<lifecycle::Progress> ProgressOf(const lifecycle::Observation& seen
 }
 
 std::optional<lifecycle::Progress> NewestProgress(const lifecycle::Observation& seen, const lifecycle::PersistedState& persisted,
-                                                  const AskBroker& ask, const std::optional<cache::BrokerReport>& left) {
+                                                  const FetchProgress& ask, const std::optional<cache::BrokerReport>& left) {
   const int64_t attempt = persisted.attempt;
   if (BrokerOf(seen, attempt) != nullptr) return ProgressOf(seen, attempt, ask);
   if (left.has_value() && left->attempt == attempt) return left->progress;

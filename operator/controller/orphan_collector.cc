@@ -34,13 +34,13 @@ OrphanMetrics::OrphanMetrics(metrics::Registry& registry)
           {.name = "gc_deleted_total", .help = "Jobs' leftovers that were deleted from the cluster.", .labels = {"cluster"}})) {}
 
 ReconcileResult OrphanCollector::Collect(cache::Member& member, std::stop_token stop) {
-  if (!member.reachable()) return CountOwed(member.name(), stop);
+  if (!member.reachable()) return CountPendingCleanup(member.name(), stop);
   const absl::StatusOr<std::vector<Tombstone>> tombstones = tombstones_.In(member.name(), stop);
   if (!tombstones.ok()) return ReconcileResult::Failed(tombstones.status());
   std::set<std::string> owed;
   for (const Tombstone& tombstone : *tombstones) {
     owed.insert(tombstone.job_uid);
-    if (absl::Status status = SeeTo(member, tombstone, stop); !status.ok()) return ReconcileResult::Failed(status);
+    if (absl::Status status = ProcessTombstone(member, tombstone, stop); !status.ok()) return ReconcileResult::Failed(status);
   }
 
   std::set<std::string> before, suspects;
@@ -71,7 +71,7 @@ ReconcileResult OrphanCollector::Collect(cache::Member& member, std::stop_token 
   return ReconcileResult::RequeueAfter(kEvery);
 }
 
-ReconcileResult OrphanCollector::CountOwed(const std::string& cluster, const std::stop_token& stop) {
+ReconcileResult OrphanCollector::CountPendingCleanup(const std::string& cluster, const std::stop_token& stop) {
   {
     const base::MutexLock lock(mutex_);
     if (known_[cluster].passes_while_unreachable++ % kPassesBetweenCounts != 0) return ReconcileResult::RequeueAfter(kUnreachablePeriod);
@@ -88,7 +88,7 @@ void OrphanCollector::Leave(const std::string& cluster) {
   known_.erase(cluster);
 }
 
-absl::Status OrphanCollector::SeeTo(cache::Member& member, const Tombstone& tombstone, const std::stop_token& stop) {
+absl::Status OrphanCollector::ProcessTombstone(cache::Member& member, const Tombstone& tombstone, const std::stop_token& stop) {
   const manifests::JobIdentity job{.name = tombstone.job, .ns = tombstone.ns, .uid = tombstone.job_uid, .origin = ""};
   const std::optional<cache::OwnerConfigMapView> owner_config_map = member.OwnerConfigMapOf(job);
   if (!owner_config_map.has_value()) {

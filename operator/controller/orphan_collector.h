@@ -57,8 +57,8 @@ class OrphanCollector {
 
  private:
   // What a cluster that is away owes, as far as tombstones tell.
-  kube::ReconcileResult CountOwed(const std::string& cluster, const std::stop_token& stop);
-  absl::Status SeeTo(cache::Member& member, const Tombstone& tombstone, const std::stop_token& stop);
+  kube::ReconcileResult CountPendingCleanup(const std::string& cluster, const std::stop_token& stop);
+  absl::Status ProcessTombstone(cache::Member& member, const Tombstone& tombstone, const std::stop_token& stop);
   absl::Status Delete(cache::Member& member, const cache::OwnerConfigMapView& owner_config_map, const std::stop_token& stop);
   // Asks the hub's API server, not the cache.
   absl::StatusOr<bool> JobExists(const cache::OwnerConfigMapView& owner_config_map, const std::stop_token& stop) const;

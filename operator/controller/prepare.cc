@@ -290,7 +290,7 @@ class Preparation {
     const json& metadata = At(owner_config_map, "metadata");
     if (TextAt(metadata, "labels", manifests::kJobUidLabel) != id_.uid) {
       // Of a job of the same name that is no more, and goes with its objects; or somebody's who is none of ours to overwrite.
-      return objects_.BelongsToSomebodyElse(manifests::kConfigMaps, name);
+      return objects_.NameConflict(manifests::kConfigMaps, name);
     }
     if (metadata.contains("deletionTimestamp")) {
       return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " is still being deleted"));

@@ -37,7 +37,7 @@ std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& 
   return std::nullopt;
 }
 
-absl::Status OfPod(absl::Status status) {
+absl::Status MarkPodError(absl::Status status) {
   if (!status.ok()) status.SetPayload(kOfPod, {});
   return status;
 }

@@ -30,7 +30,7 @@ std::string Answer(int code, const std::string& reason, const std::string& messa
 
 std::string ReasonOf(int code, const std::string& reason, const std::string& message, const std::string& cause = "", bool pods = true) {
   const absl::Status status = kube::ToStatus(kube::ParseApiError(code, Answer(code, reason, message, cause)));
-  const std::optional<Refused> refused = RefusalOf(pods ? OfPod(status) : status, "Cluster tokyo");
+  const std::optional<Refused> refused = RefusalOf(pods ? MarkPodError(status) : status, "Cluster tokyo");
   if (!refused.has_value()) return "none";
   EXPECT_EQ(refused->refusal.message, "Cluster tokyo: " + message);
   return absl::StrCat(refused->refusal.reason, refused->retry_after < absl::InfiniteDuration() ? "" : " for ever");

@@ -116,12 +116,12 @@ TEST_F(ClusterRegistryTest, ALostClusterWithNewCredentialsIsLostUntilItAnswers) 
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}, {"workerLostTimeoutSeconds", 1}});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return registry_->Lost("paris");
   }));
   WriteSecret("s", "to paris");
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return !registry_->Remote().empty();
   }));
   EXPECT_TRUE(registry_->Remote()[0]->lost());
@@ -165,7 +165,7 @@ TEST_F(ClusterRegistryTest, AClusterWithoutAnyConnectionIsLostAfterItsTimeout) {
   AddCluster("tokyo", {{"kubeConfig", {{"location", "missing"}}}, {"workerLostTimeoutSeconds", 3600}});
   registry_->Start();
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return registry_->Lost("paris");
   }));
   EXPECT_FALSE(registry_->Lost("tokyo"));
@@ -173,7 +173,7 @@ TEST_F(ClusterRegistryTest, AClusterWithoutAnyConnectionIsLostAfterItsTimeout) {
   const int losses_before = loss_changes_;
   WriteSecret("bad", "to paris");
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return !registry_->Remote().empty() && registry_->Remote()[0]->reachable() && !registry_->Remote()[0]->lost();
   }));
   EXPECT_GE(loss_changes_, losses_before);

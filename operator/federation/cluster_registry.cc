@@ -88,7 +88,7 @@ void ClusterRegistry::Stop() {
   clusters_.Stop();
   if (controller_ != nullptr) controller_->Stop(kStopTimeout);
   controller_.reset();
-  kubeconfigs_.Keep({});
+  kubeconfigs_.RetainOnly({});
   std::map<std::string, Connected> connections;
   {
     const base::MutexLock lock(mutex_);
@@ -98,12 +98,12 @@ void ClusterRegistry::Stop() {
   for (auto& [name, connected] : connections) ending.emplace_back([connection = connected.connection] { connection->Stop(); });
 }
 
-void ClusterRegistry::TouchAll() {
+void ClusterRegistry::ResyncAll() {
   for (const kube::ObjectPtr& object : clusters_.All()) queue_.Add({"", "", object->meta.name});
 }
 
 kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
-  kubeconfigs_.Keep(clusters_.All());
+  kubeconfigs_.RetainOnly(clusters_.All());
   const bool current = writes_.Seen({"", name});
   const kube::ObjectPtr object = clusters_.Get({"", name});
   if (object == nullptr || !object->meta.deletion_timestamp.empty()) return Leave(name);
@@ -134,7 +134,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
 
 kube::ReconcileResult ClusterRegistry::Conclude(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
   const kubeapi::FusionCluster& cluster = object.cluster;
-  JudgeLoss(object, finding);
+  UpdateLost(object, finding);
   if (MayComeBack(cluster, finding)) {
     const std::shared_ptr<MemberConnection> connection = ConnectionOf(cluster.metadata.name);
     const bool soon = connection != nullptr && connection->Age() < options_.connect_timeout;
@@ -207,7 +207,7 @@ ClusterFinding ClusterRegistry::Connect(const ClusterObject& object, std::stop_t
 ClusterFinding ClusterRegistry::Look(const ClusterObject& object, const std::shared_ptr<MemberConnection>& connection) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   const std::shared_ptr<const MemberFacts> facts = connection->Facts();
-  if (facts == nullptr) return JudgeConnection(connection->Connection());
+  if (facts == nullptr) return ClassifyConnection(connection->Connection());
   ClusterIdentity identity = Identify(object, facts->uid);
   if (!identity.conflict.empty()) {
     // The next connection stays outside until this is over.
@@ -215,7 +215,7 @@ ClusterFinding ClusterRegistry::Look(const ClusterObject& object, const std::sha
     return {absl::OkStatus(), absl::FailedPreconditionError(identity.message), "", std::move(identity)};
   }
   if (options_.may_list()) connection->Admit();
-  ClusterFinding finding = JudgeConnection(connection->Connection());
+  ClusterFinding finding = ClassifyConnection(connection->Connection());
   finding.identity = std::move(identity);
   finding.facts = facts;
   if (finding.credentials.ok()) {
@@ -285,7 +285,7 @@ ClusterIdentity ClusterRegistry::Identify(const ClusterObject& object, std::stri
   return {.uid = std::move(uid)};
 }
 
-void ClusterRegistry::JudgeLoss(const ClusterObject& object, const ClusterFinding& finding) {
+void ClusterRegistry::UpdateLost(const ClusterObject& object, const ClusterFinding& finding) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   const std::string& name = cluster.metadata.name;
   if (cluster.spec.local.has_value()) return;

@@ -51,7 +51,7 @@ struct RegistryOptions {
   // A cluster is a member no more: nothing is known of it from now on. Does not block.
   std::function<void(const std::string& cluster)> removed = [](const auto&) {};
   // Whether members are listed. They are connected and asked who they are before: that is the way there and back a few times, lists are
-  // work that would hold up the hub's own. Once it has become true, TouchAll() makes it known at once.
+  // work that would hold up the hub's own. Once it has become true, ResyncAll() makes it known at once.
   std::function<bool()> may_list = [] { return true; };
   // Whether this process writes what it finds into the FusionClusters: a standby connects them and says nothing.
   std::function<bool()> may_write_status = [] { return true; };
@@ -81,7 +81,7 @@ class ClusterRegistry : public cache::Members {
   // Brings one FusionCluster's connection and status up to date; Start() has it called for each.
   kube::ReconcileResult Reconcile(const std::string& name, std::stop_token stop);
   // Asks for a look at each FusionCluster; does not block.
-  void TouchAll();
+  void ResyncAll();
   void Enqueue(const std::string& cluster, const kube::ObjectKey& job, bool urgent);
 
   std::vector<std::shared_ptr<cache::Member>> Remote() const override;
@@ -120,7 +120,7 @@ class ClusterRegistry : public cache::Members {
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding) const;
   // Judges by the time that the cluster's status says, so that a restart of the operator does not restart the count.
-  void JudgeLoss(const ClusterObject& object, const ClusterFinding& finding);
+  void UpdateLost(const ClusterObject& object, const ClusterFinding& finding);
   // The hub's own; on its API server, if that is due.
   std::shared_ptr<const MemberFacts> HubFacts(std::stop_token stop);
   // What the cluster has, as far as it is time to say it.

@@ -61,7 +61,7 @@ TEST_F(ClusterRegistryTest, MembersAreAskedWhoTheyAreAndListedOnceTheyMayBe) {
   EXPECT_FALSE(asked("list", ""));
   EXPECT_TRUE(registry_->Connecting().contains("paris")) << "what is there is not known yet";
   may_list_ = true;
-  registry_->TouchAll();
+  registry_->ResyncAll();
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_TRUE(asked("list", "/pods"));
 }
@@ -136,7 +136,7 @@ TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
     return std::any_of(requests.begin(), requests.end(), [](const auto& request) { return request.verb == "apply"; });
   };
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return tried();
   }));
   EXPECT_EQ(Condition("paris", "Connected"), "none");
@@ -186,7 +186,7 @@ TEST_F(ClusterRegistryTest, EmitsClusterEventsOnce) {
   EXPECT_TRUE(Eventually([&] { return events() == std::vector<std::string>{"paris Connected: Its API server is watched."}; }));
   WriteSecret("s", "something else");
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return events().size() == 2;
   }));
   EXPECT_EQ(events().back(), "paris ! KubeconfigRefused: TokenFileNotAllowed: a token file of ours");
@@ -227,7 +227,7 @@ TEST_F(ClusterRegistryTest, AStandbyConnectsAndSaysNothing) {
   registry_->Reconcile("paris", {});
   EXPECT_EQ(Condition("paris", "Connected"), "none");
   may_write_status_ = true;
-  registry_->TouchAll();
+  registry_->ResyncAll();
   EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
 }
 
@@ -266,7 +266,7 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   // A cluster is looked at by one worker at a time: after its first look the test is that one, until the timer's next.
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return status().contains("resourceSummary");
   }));
   EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1);

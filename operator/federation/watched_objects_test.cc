@@ -121,9 +121,9 @@ TEST_F(WatchedObjectsTest, WhatIsKeptNoMoreIsNotWatched) {
   Write("paris", "one");
   EXPECT_EQ(Value(kParis), "one");
   ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 1; }));
-  secrets_->Keep({kParis});
+  secrets_->RetainOnly({kParis});
   EXPECT_EQ(server_.open_watches(), 1);
-  secrets_->Keep({});
+  secrets_->RetainOnly({});
   EXPECT_EQ(server_.open_watches(), 0);
   EXPECT_EQ(Value(kParis), "one") << "and is again when it is asked for";
   EXPECT_TRUE(Eventually([&] { return server_.open_watches() == 1; }));

@@ -49,7 +49,7 @@ Decision Decider::Run() {
   if (seen_.deleted_at.has_value()) {
     Delete();
   } else if (seen_.persisted.complete || seen_.persisted.failed) {
-    AfterTheEnd();
+    HandleFinishedJob();
   } else if (spec_.suspend) {
     Suspend();
   } else if (seen_.is_queued()) {
@@ -57,7 +57,7 @@ Decision Decider::Run() {
   } else {
     // A status that was lost, with its job restored from a copy: the pods know better which attempt this is.
     for (const PodView* pod : Pods()) decision_.persisted.attempt = std::max(decision_.persisted.attempt, pod->attempt);
-    Go();
+    RunAttempt();
   }
   return std::move(decision_);
 }
@@ -77,18 +77,18 @@ void Decider::Delete() {
     if (cluster.reachable ? there : there || cluster.used) (cluster.reachable ? left : away).push_back(cluster.name);
     if (cluster.refusal.has_value()) absl::StrAppend(&refused, " ", cluster.refusal->message);
     if (preserve) continue;
-    for (const PodView& pod : cluster.pods) RemoveAtOnce(pod);
+    for (const PodView& pod : cluster.pods) ForceRemove(pod);
   }
   (preserve ? decision_.preserve_owner_config_maps : decision_.delete_owner_config_maps) = !left.empty() || !away.empty();
   const absl::Duration force_delete_after = absl::Seconds(std::max<int64_t>(spec_.force_delete_after_seconds, 60));
   // A cluster that is away must not hold a job for ever: what is left there is seen to when it is back.
   const absl::Time give_up = *seen_.deleted_at + force_delete_after;
-  const absl::Time stuck = preserve ? absl::InfiniteFuture() : AllShouldHaveEnded() + force_delete_after + kStuckTimeout;
+  const absl::Time stuck = preserve ? absl::InfiniteFuture() : CleanupDeadline() + force_delete_after + kStuckTimeout;
   const bool done = seen_.force_delete || ((left.empty() || seen_.now >= stuck) && (away.empty() || seen_.now >= give_up));
   if (!left.empty()) {
     Condition(JobCondition::kDeleting, true, preserve ? "Preserving" : "CleaningUp",
               preserve ? absl::StrCat("Marking what stays in ", all_called(left), ".", refused)
-                       : absl::StrCat("Waiting for objects in ", all_called(left), ": ", WhatIsLeft(), ".", refused));
+                       : absl::StrCat("Waiting for objects in ", all_called(left), ": ", LeftoverText(), ".", refused));
     // A member that is away from now on reports nothing, and counts as lost much later.
     if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) RequeueAt(seen_.now + kClusterRecheckPeriod);
     if (!done && stuck < absl::InfiniteFuture()) RequeueAt(stuck);
@@ -99,7 +99,8 @@ void Decider::Delete() {
     if (!done) RequeueAt(std::min(give_up, seen_.now + kClusterRecheckPeriod));
   }
   if (done && !left.empty()) {
-    Say(true, "CleanupIncomplete", absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", WhatIsLeft(), "."));
+    AddEvent(true, "CleanupIncomplete",
+             absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", LeftoverText(), "."));
   }
   if (done) {
     decision_.tombstones = std::move(left);
@@ -110,7 +111,7 @@ void Decider::Delete() {
 
 // A Pod's own time to end is for what the job is to keep, and nothing of a deleted one is kept: not of one that was being suspended,
 // either.
-void Decider::RemoveAtOnce(const PodView& pod) {
+void Decider::ForceRemove(const PodView& pod) {
   const bool ends_later = !Ended(pod) && pod.deleted_at.value_or(absl::InfiniteFuture()) > seen_.now + absl::Seconds(kDeletedGraceSeconds);
   if (ends_later && seen_.now < ForceAt(pod)) {
     decision_.remove.push_back({pod.cluster, pod.name, pod.uid, kDeletedGraceSeconds});
@@ -119,7 +120,7 @@ void Decider::RemoveAtOnce(const PodView& pod) {
   }
 }
 
-absl::Time Decider::AllShouldHaveEnded() const {
+absl::Time Decider::CleanupDeadline() const {
   absl::Time at = *seen_.deleted_at;
   for (const ClusterView& cluster : seen_.clusters) {
     if (!cluster.reachable) continue;
@@ -129,7 +130,7 @@ absl::Time Decider::AllShouldHaveEnded() const {
   return at;
 }
 
-std::string Decider::WhatIsLeft() const {
+std::string Decider::LeftoverText() const {
   std::vector<std::string> names;
   for (const ClusterView& cluster : seen_.clusters) {
     if (!cluster.reachable) continue;
@@ -145,7 +146,7 @@ std::string Decider::WhatIsLeft() const {
   return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-void Decider::AfterTheEnd() {
+void Decider::HandleFinishedJob() {
   decision_.state = seen_.persisted.complete ? JobState::kComplete : JobState::kFailed;
   if (spec_.clean_pod_policy == job::CleanPodPolicy::kAll) {
     decision_.delete_owner_config_maps =
@@ -169,7 +170,7 @@ void Decider::AfterTheEnd() {
 }
 
 void Decider::Suspend() {
-  const bool gone = WindDown();
+  const bool gone = ShutDownPods();
   decision_.state = gone ? JobState::kSuspended : JobState::kSuspending;
   if (gone) {
     LeaveSuspended();
@@ -184,7 +185,7 @@ void Decider::Suspend() {
 
 void Decider::Queue() {
   const QueueStatus& queue = *seen_.queue;
-  const bool gone = WindDown();
+  const bool gone = ShutDownPods();
   decision_.state = gone ? JobState::kQueued : JobState::kSuspending;
   const char* const reason = queue.reason.c_str();
   Condition(JobCondition::kAdmitted, false, reason, queue.message);
@@ -229,7 +230,7 @@ void Decider::AwaitAnotherSpec(const std::string& reason, const std::string& mes
   EndRestarting(reason.c_str(), "The job waits for another spec.");
 }
 
-void Decider::Go() {
+void Decider::RunAttempt() {
   if (seen_.queue.has_value()) {
     Condition(JobCondition::kAdmitted, seen_.queue->admitted, seen_.queue->reason.c_str(), seen_.queue->message);
     if (seen_.queue->requeue_after < absl::InfiniteDuration()) RequeueAt(seen_.now + seen_.queue->requeue_after);
@@ -244,7 +245,7 @@ void Decider::Go() {
     PendingDeadline(seen_.persisted.refused_spec->message);
     return;
   }
-  if (PastDeadline() || LacksData()) return;
+  if (PastDeadline() || MissingData()) return;
   // Resumed before all had ended: the broker that ends was asked to, and neither has made all its steps nor failed.
   if (seen_.persisted.suspending && seen_.persisted.started_at.has_value()) LeaveSuspended();
   if (WaitForPlacement()) return;
@@ -255,11 +256,11 @@ void Decider::Go() {
     }
     if (!Restart(*broker)) return;
   } else if (broker != nullptr && broker->deleted_at.has_value() && Stranded(*broker)) {
-    if (!Restart(OnLostNode(*broker))) return;
-  } else if (broker == nullptr && WasDone()) {
+    if (!Restart(AsLostWithNode(*broker))) return;
+  } else if (broker == nullptr && RunCompleted()) {
     Finish();
     return;
-  } else if (broker == nullptr && decision_.persisted.was_ready && WasMoved()) {
+  } else if (broker == nullptr && decision_.persisted.was_ready && BrokerDrained()) {
     // As if somebody had looked: rules may be about it.
     const PodView gone{.role = manifests::kBrokerRole,
                        .phase = PodPhase::kFailed,
@@ -278,7 +279,7 @@ void Decider::Go() {
   // Once there is a broker the attempt has begun, and pods of an earlier one that turn up late (their cluster is back) hold up nothing.
   if (RemoveOldAttempts() && Broker(decision_.persisted.attempt) == nullptr) {
     decision_.state = JobState::kRestarting;
-    const std::string unseen = Unseen();
+    const std::string unseen = UnlistedClusters();
     Condition(JobCondition::kReady, false, "Restarting",
               unseen.empty() ? "Waiting for the pods of the attempt before to end."
                              : absl::StrCat("Waiting for pods of the attempt before, which may still be at work: ", unseen));
@@ -288,7 +289,7 @@ void Decider::Go() {
   const PodView* const broker = Broker(decision_.persisted.attempt);
   decision_.create_broker = broker == nullptr;
   if (broker != nullptr && broker->deleted_at.has_value()) Remove(*broker);  // by force, when its time is over
-  LeadExecutors();
+  ManageExecutors();
   WaitForAnswers();
 }
 
@@ -326,13 +327,14 @@ bool Decider::WaitForClusters() {
   for (const PodView* pod : Pods()) {
     if (pod->attempt == decision_.persisted.attempt) Remove(*pod);
   }
-  SayQuota();
+  SetQuotaReserved();
   const char* const reason = refusing->refusal->reason.c_str();
   Condition(JobCondition::kScheduled, false, reason, refusing->refusal->message);
   Condition(JobCondition::kReady, false, reason, refusing->refusal->message);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
   // When it is asked again; one that should have been, and has not answered, is asked for as long as it takes.
-  if (refusing->retry_at < absl::InfiniteFuture()) RequeueAt(Closed(*refusing) ? refusing->retry_at : seen_.now + kClusterRecheckPeriod);
+  if (refusing->retry_at < absl::InfiniteFuture())
+    RequeueAt(RefusesPods(*refusing) ? refusing->retry_at : seen_.now + kClusterRecheckPeriod);
   PendingDeadline(refusing->refusal->message);
   return true;
 }
@@ -362,21 +364,21 @@ void Decider::Finish() {
   Condition(JobCondition::kReady, false, "Completed", "The job is over.");
   Condition(JobCondition::kDegraded, false, "Completed", "The job is over.");
   if (!decision_.progress_resumed) EndRestarting("Completed", "The job is over.");
-  Say(false, "Completed", "The job has made all its steps.");
+  AddEvent(false, "Completed", "The job has made all its steps.");
 }
 
 // By the last word of a broker whose pod went before anybody had looked: a drain, or somebody's hand. Interrupted ones end with another
 // code.
-bool Decider::WasDone() const {
+bool Decider::RunCompleted() const {
   return decision_.persisted.attempt == seen_.persisted.attempt && seen_.final_report.has_value() && seen_.final_report->exit_code == 0;
 }
 
-bool Decider::WasMoved() const {
+bool Decider::BrokerDrained() const {
   return decision_.persisted.attempt == seen_.persisted.attempt && seen_.final_report.has_value() &&
          seen_.final_report->exit_code == base::kExitInterrupted && !seen_.left_disruption.empty();
 }
 
-bool Decider::LacksData() {
+bool Decider::MissingData() {
   if (seen_.persisted.started_at.has_value() || !Pods().empty()) return false;
   const absl::Status place = manifests::CheckDataVolumes(spec_);
   if (!place.ok()) RefuseSpec(FailedReason::kInvalidInput, std::string(place.message()));
@@ -396,8 +398,8 @@ bool Decider::PastDeadline() {
 }
 
 bool Decider::Restart(const PodView& pod) {
-  const FailurePolicyResult verdict = Judge(spec_.failure_policy, pod);
-  const std::string by = absl::StrCat(verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")"), ExecutorsThatDidNotStart());
+  const FailurePolicyResult verdict = ApplyFailurePolicy(spec_.failure_policy, pod);
+  const std::string by = absl::StrCat(verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")"), UnstartedExecutorsText());
   switch (verdict.action) {
     case job::FailureAction::kFailJob: {
       const std::string why = absl::StrCat(verdict.description, by);
@@ -431,7 +433,7 @@ void Decider::Resize() {
       Condition(JobCondition::kResizing, false, "CapacityGone", "The room for more executors is gone.");
     return;
   }
-  if (seen_.persisted.was_ready && !KeepsSteps()) {
+  if (seen_.persisted.was_ready && !CheckpointSurvivesBroker()) {
     Condition(JobCondition::kResizing, false, "NoCheckpoint",
               absl::StrCat(wanted, " executors are wanted and ", have,
                            " train: without a checkpoint to go on from, in a place that outlives the broker's Pod, the job would lose its "

@@ -34,17 +34,17 @@ bool Decider::Lost(const std::string& cluster) const {
   return std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.lost && c.name == cluster; });
 }
 
-std::string Decider::Away(const std::string& cluster) const {
+std::string Decider::UnreachableReason(const std::string& cluster) const {
   const ClusterView* const at = Cluster(cluster);
   if (at == nullptr || at->reachable) return "";
   return absl::StrCat("Cluster ", cluster, at->registered ? " cannot be reached." : " has no FusionCluster any more.");
 }
 
-std::string Decider::Unseen() const {
+std::string Decider::UnlistedClusters() const {
   if (!seen_.persisted.started_at.has_value()) return "";  // nothing has begun since the job was made, or had ended all
   std::vector<std::string> names;
   for (const ClusterView& cluster : seen_.clusters) {
-    if (cluster.used && !cluster.listed && !cluster.lost) names.push_back(Away(cluster.name));
+    if (cluster.used && !cluster.listed && !cluster.lost) names.push_back(UnreachableReason(cluster.name));
   }
   return absl::StrJoin(names, " ");
 }
@@ -93,7 +93,7 @@ void Decider::Condition(JobCondition type, bool status, const char* reason, std:
   decision_.conditions.push_back({type, status, reason, Cut(std::move(message))});
 }
 
-void Decider::Say(bool warning, const char* reason, std::string message) {
+void Decider::AddEvent(bool warning, const char* reason, std::string message) {
   decision_.events.push_back({warning, reason, Cut(std::move(message))});
 }
 
@@ -130,7 +130,7 @@ bool Decider::Stranded(const PodView& pod) {
   return seen_.now >= at;
 }
 
-PodView Decider::OnLostNode(const PodView& pod) const {
+PodView Decider::AsLostWithNode(const PodView& pod) const {
   PodView lost = pod;
   lost.reason = "NodeLost";
   lost.message =
@@ -138,15 +138,15 @@ PodView Decider::OnLostNode(const PodView& pod) const {
   return lost;
 }
 
-bool Decider::WindDown() {
+bool Decider::ShutDownPods() {
   const std::vector<const PodView*> pods = Pods();
   const bool broker_lives =
       std::any_of(pods.begin(), pods.end(), [](const PodView* p) { return p->role == manifests::kBrokerRole && !Ended(*p); });
   for (const PodView* pod : pods) {
     if (pod->role == manifests::kBrokerRole || !broker_lives) Remove(*pod);
   }
-  if (!Unseen().empty()) RequeueAt(seen_.now + kClusterRecheckPeriod);
-  return Unseen().empty() && std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
+  if (!UnlistedClusters().empty()) RequeueAt(seen_.now + kClusterRecheckPeriod);
+  return UnlistedClusters().empty() && std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
 }
 
 bool Decider::RemoveOldAttempts() {
@@ -155,7 +155,7 @@ bool Decider::RemoveOldAttempts() {
   const bool broker_lives = std::any_of(pods.begin(), pods.end(),
                                         [&](const PodView* p) { return is_old(*p) && p->role == manifests::kBrokerRole && !Ended(*p); });
   const bool begun = Broker(decision_.persisted.attempt) != nullptr;
-  bool any = !begun && decision_.persisted.attempt > 0 && !Unseen().empty();
+  bool any = !begun && decision_.persisted.attempt > 0 && !UnlistedClusters().empty();
   if (any) RequeueAt(seen_.now + kClusterRecheckPeriod);
   for (const PodView* pod : pods) {
     if (!is_old(*pod)) continue;
@@ -176,10 +176,10 @@ void Decider::Fail(FailedReason why, std::string message) {
   Condition(JobCondition::kReady, false, reason, "The job has failed.");
   Condition(JobCondition::kDegraded, false, reason, "The job has failed.");
   EndRestarting(reason, "The job has failed.");
-  Say(true, reason, std::move(message));
+  AddEvent(true, reason, std::move(message));
 }
 
-bool Decider::KeepsSteps() const {
+bool Decider::CheckpointSurvivesBroker() const {
   if (!spec_.checkpoint.has_value() || spec_.checkpoint->resume == "never") return false;
   // What an absolute path is, the templates of Pods know.
   const auto stays = [](const std::string& path, const job::Opaque& volume) {
@@ -212,9 +212,9 @@ void Decider::NextAttempt(RestartCause cause, const std::string& why) {
   decision_.create.clear();
   decision_.state = JobState::kRestarting;
   if (expected) {
-    Say(false, "Resizing", absl::StrCat("Attempt ", decision_.persisted.attempt, " of the job: ", why));
+    AddEvent(false, "Resizing", absl::StrCat("Attempt ", decision_.persisted.attempt, " of the job: ", why));
   } else {
-    Say(true, "Restarting", absl::StrCat("Restart ", decision_.persisted.restarts, " of the job: ", why));
+    AddEvent(true, "Restarting", absl::StrCat("Restart ", decision_.persisted.restarts, " of the job: ", why));
   }
 }
 

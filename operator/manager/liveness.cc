@@ -6,7 +6,7 @@
 
 namespace fusionllm::op::manager {
 
-absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration timeout) {
+absl::Status CheckWorkers(const kube::QueueMetrics& queues, absl::Duration timeout) {
   for (const auto& [name, work] : queues.UnfinishedWork()) {
     if (work.longest < timeout || absl::StartsWith(name, federation::kMemberQueue)) continue;
     return absl::UnavailableError(

@@ -25,13 +25,13 @@ TEST_F(LivenessTest, AWorkerThatIsStuckIsNamed) {
   kube::WorkQueue idle("idle", clock_, &queues_), busy("fusioncluster", clock_, &queues_);
   busy.Add({"", "", "paris"});
   clock_.Advance(2 * kStuckAfter);
-  EXPECT_TRUE(CheckAtWork(queues_).ok()) << "what waits is not stuck: there may be no leader to work";
+  EXPECT_TRUE(CheckWorkers(queues_).ok()) << "what waits is not stuck: there may be no leader to work";
   const auto key = busy.Get();
-  EXPECT_TRUE(CheckAtWork(queues_).ok());
+  EXPECT_TRUE(CheckWorkers(queues_).ok());
   clock_.Advance(kStuckAfter);
-  EXPECT_EQ(CheckAtWork(queues_).message(), "a worker of queue fusioncluster has been at one key for 10m");
+  EXPECT_EQ(CheckWorkers(queues_).message(), "a worker of queue fusioncluster has been at one key for 10m");
   busy.Done(*key);
-  EXPECT_TRUE(CheckAtWork(queues_).ok());
+  EXPECT_TRUE(CheckWorkers(queues_).ok());
 }
 
 TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
@@ -50,7 +50,7 @@ TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
   for (int i = 0; i < 60'000 && server.requests().empty(); ++i) kube::RealClock().WaitFor(absl::Milliseconds(1), {});
   clock_.Advance(kStuckAfter);
   ASSERT_GE(queues_.UnfinishedWork()[queue].longest, kStuckAfter);
-  EXPECT_TRUE(CheckAtWork(queues_).ok());
+  EXPECT_TRUE(CheckWorkers(queues_).ok());
   // It waits for that worker by the test's clock.
   std::atomic<bool> stopped = false;
   const std::jthread stopping([&] {

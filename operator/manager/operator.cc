@@ -126,7 +126,7 @@ federation::RegistryOptions Operator::MakeRegistryOptions() {
               },
           .hub = &hub_,
           .conflict = [this](const std::string& cluster) { return reconciler_.conflicts().In(cluster); },
-          .changed_for_all = [this] { jobs_.TouchAll(); },
+          .changed_for_all = [this] { jobs_.ResyncAll(); },
           .status_written = [this] { metrics_.jobs.WroteStatus(manifests::kFusionClusters.plural); },
           .removed = [this](const std::string& cluster) { collector_.Leave(cluster); },
           .may_list = [this] { return ready_.load(); },
@@ -186,7 +186,7 @@ kube::ReconcileResult Operator::Reconcile(const kube::WorkKey& key, std::stop_to
 }
 
 absl::Status Operator::CheckAlive() const {
-  absl::Status at_work = CheckAtWork(metrics_.queues);
+  absl::Status at_work = CheckWorkers(metrics_.queues);
   return at_work.ok() ? elector_.Check() : at_work;
 }
 
@@ -222,7 +222,7 @@ absl::Status Operator::Sync(const std::stop_token& stop) {
     return absl::DeadlineExceededError("cannot list FusionJobs, FusionClusters, pods and config maps of the hub; the log says why");
   }
   ready_ = true;  // a standby is ready to take over
-  members_.TouchAll();
+  members_.ResyncAll();
   base::Log(base::LogLevel::kInfo, absl::StrCat("watching FusionJobs on ", client_.server()));
   return absl::OkStatus();
 }
@@ -236,7 +236,7 @@ absl::Status Operator::Lead(const std::stop_token& stop) {
 
 // What came before this process led was left alone.
 void Operator::EnqueueAll() {
-  members_.TouchAll();
+  members_.ResyncAll();
   for (const std::shared_ptr<const cache::JobView>& job : jobs_.All()) {
     EnqueueJob({job->identity.ns, job->identity.name}, /*urgent=*/false);
     for (const kubeapi::ClusterStatus& part : job->status.cluster_statuses) {

@@ -79,7 +79,7 @@ class TestOperator {
                                                                    const kubeapi::FusionClusterSpec&) { return ClientOf(member, clock); },
                    .hub = &hub_,
                    .connect_timeout = absl::ZeroDuration(),
-                   .changed_for_all = [this] { jobs_.TouchAll(); }},
+                   .changed_for_all = [this] { jobs_.ResyncAll(); }},
                   *client_, {.origin = kOrigin, .clock = &clock, .reconcile = reconcile_, .changed = changed_}),
         reconciler_({.images = {"b", "s", "e", ""},
                      .enqueue = [this](const std::string& cluster,
