@@ -145,7 +145,7 @@ class ClusterCacheTest : public ::testing::Test {
   std::set<std::string> changed_jobs_;  // jobs; guarded by mutex_
   kube::Clock& clock_ = kube::RealClock();
   kube::testing::FakeApiServer server_{clock_};
-  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, clock_};
+  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"}, {}, clock_};
   kube::HeartbeatClient reads_{client_, clock_};
   ClusterCache cache_{"paris", "hub", reads_, client_, clock_, nullptr, [this](const kube::ObjectKey& job, bool) {
                         const std::lock_guard lock(mutex_);

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 class ClusterInventoryTest : public ::testing::Test {
  protected:
   ClusterInventoryTest()
-      : rest_(kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      : rest_(kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
               kube::RestClientOptions{}, clock_) {}
 
   void AddNode(const std::string& name, const char* ready = "True") {

@@ -44,7 +44,7 @@ void JobEvents::RecordOfRun(const kube::ObjectKey& job, const std::string& uid, 
        .reason = event.reason,
        .action = "Train",
        .note = event.message,
-       .account = kube::Event::Account{.controller = "fusionllm.io/broker", .id = absl::StrCat(event.number), .when = event.time}});
+       .source = kube::Event::Source{.controller = "fusionllm.io/broker", .id = absl::StrCat(event.number), .when = event.time}});
 }
 
 }  // namespace fusionllm::op::controller

@@ -72,7 +72,7 @@ class JobServicesTest : public ::testing::Test {
   kube::testing::FakeClock clock_;
   kube::testing::FakeApiServer server_{clock_};
   const std::unique_ptr<kube::ApiClient> client_ = std::make_unique<kube::RestClient>(
-      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{.max_retries = 0}, clock_);
 };
 

@@ -84,7 +84,7 @@ absl::Status MemberWrites::DeleteOwnerConfigMap() {
   const auto owner_config_map = member_.OwnerConfigMapOf(job_);
   if (!owner_config_map.has_value() || owner_config_map->terminating) return absl::OkStatus();
   // In the foreground: while it is there, something of the job is.
-  const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = owner_config_map->uid};
+  const kube::DeleteOptions options{.propagation = kube::DeletionPropagation::kForeground, .uid = owner_config_map->uid};
   const absl::Status status =
       member_.client().Delete(manifests::kConfigMaps, {job_.ns, manifests::OwnerConfigMapName(job_)}, options, call_).status();
   return IsGone(status) || kube::IsApiConflict(status) ? absl::OkStatus() : status;

@@ -111,7 +111,7 @@ absl::Status OrphanCollector::ProcessTombstone(cache::Member& member, const Tomb
 
 absl::Status OrphanCollector::Delete(cache::Member& member, const cache::OwnerConfigMapView& owner_config_map,
                                      const std::stop_token& stop) {
-  const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = owner_config_map.uid};
+  const kube::DeleteOptions options{.propagation = kube::DeletionPropagation::kForeground, .uid = owner_config_map.uid};
   const absl::Status status =
       member.client().Delete(manifests::kConfigMaps, {owner_config_map.ns, owner_config_map.name}, options, {.stop = stop}).status();
   if (status.ok() && metrics_ != nullptr) metrics_->deleted_.Add(1, {member.name()});

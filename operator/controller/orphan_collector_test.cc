@@ -24,7 +24,7 @@ class OrphanCollectorTest : public ::testing::Test {
 
   std::unique_ptr<kube::ApiClient> Client(FakeApiServer& server) {
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{.max_retries = 0}, hurrying_);
   }
   // The uid of a job that the hub has.

@@ -114,7 +114,7 @@ class HostileStreamTest : public ::testing::TestWithParam<Torrent> {
   std::unique_ptr<kube::ApiClient> Client(std::shared_ptr<kube::Transport> transport) {
     const MemberLimits limits;
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{.max_response_bytes = limits.answer_bytes, .max_list_bytes = limits.list_bytes}, clock_);
   }
   void AddCluster(kube::ApiClient& hub, const std::string& name) {

@@ -34,7 +34,7 @@ class MemberCheckTest : public ::testing::Test {
   kube::testing::FakeClock clock_;
   kube::testing::FakeApiServer server_{clock_};
   kube::RestClient client_{
-      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{}, clock_};
   std::set<std::string> namespaces_;
   MemberCheck check_{client_, clock_, [this] { return namespaces_; }};

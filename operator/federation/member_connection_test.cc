@@ -39,7 +39,7 @@ class MemberConnectionTest : public ::testing::Test {
   }
   std::unique_ptr<kube::ApiClient> Client() {
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{}, real_);
   }
   bool Eventually(const std::function<bool()>& holds) {

@@ -76,7 +76,7 @@ class ProfileMembersTest : public ::testing::Test {
     }
     hub_server_.Serve(manifests::kFusionClusters);
     hub_ = std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = hub_server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "hub"},
+        kube::ClusterAccess{.transport = hub_server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "hub"},
         kube::RestClientOptions{}, clock_);
     const json fleet = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", kFleet}}}};
     EXPECT_TRUE(hub_->Create(manifests::kNamespaces, "", fleet.dump()).ok());

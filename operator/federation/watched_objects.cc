@@ -30,7 +30,7 @@ class WatchedObjects::Watch : private kube::ReflectorSink {
             all.api_, all.clock_,
             {.resource = all.resource_, .ns = key.ns, .field_selector = absl::StrCat("metadata.name=", key.name), .metadata_only = true},
             kube::DecodeMetadata, *this,
-            all.metrics_ == nullptr ? kube::InformerMetrics::Probe() : all.metrics_->Of("", all.resource_.Name())),
+            all.metrics_ == nullptr ? kube::InformerMetrics::Recorder() : all.metrics_->Of("", all.resource_.Name())),
         thread_([this](std::stop_token stop) { reflector_.Run(std::move(stop)); }) {}
 
   void RequestStop() { thread_.request_stop(); }

@@ -54,7 +54,7 @@ class WatchedObjectsTest : public ::testing::Test {
   kube::Clock& clock_ = kube::RealClock();
   kube::testing::FakeApiServer server_{clock_};
   std::unique_ptr<kube::ApiClient> api_ = std::make_unique<kube::RestClient>(
-      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{}, clock_);
   std::atomic<int> changes_ = 0;
   std::unique_ptr<WatchedObjects> secrets_ =

@@ -42,7 +42,7 @@ TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
   federation::MemberConnection connection(
       "paris",
       std::make_unique<kube::RestClient>(
-          kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+          kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
           kube::RestClientOptions{}, kube::RealClock()),
       context, [] {});
   const std::string queue = absl::StrCat(federation::kMemberQueue, "paris");

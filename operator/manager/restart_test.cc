@@ -59,7 +59,7 @@ class Gate : public kube::Transport {
 
 std::unique_ptr<kube::ApiClient> ClientOf(std::shared_ptr<kube::Transport> transport, kube::Clock& clock) {
   return std::make_unique<kube::RestClient>(
-      kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{.user_agent = kOperatorAgent, .requests_per_second = 1e6, .burst = 1'000'000}, clock);
 }
 

@@ -29,7 +29,7 @@ class StopJobsTest : public ::testing::Test {
   StopJobsTest() {
     server_.Serve(manifests::kFusionJobs);
     client_ = std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{}, clock_);
   }
 

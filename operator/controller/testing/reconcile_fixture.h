@@ -288,7 +288,7 @@ class JobReconcilerTest : public ::testing::Test {
 
   std::unique_ptr<kube::ApiClient> NewClient(std::shared_ptr<kube::Transport> transport) {
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{.max_retries = 0}, hurrying_);
   }
 

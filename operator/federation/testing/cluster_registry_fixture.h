@@ -81,7 +81,7 @@ class ClusterRegistryTest : public ::testing::Test {
 
   std::unique_ptr<kube::ApiClient> Client(FakeApiServer& server) {
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{}, clock_);
   }
 
