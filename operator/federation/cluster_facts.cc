@@ -21,9 +21,9 @@ bool IsAccelerator(const std::string& resource) {
 }
 
 // As the field has it: whole Mi, below 2^53.
-job::ByteSize MemoryOf(const kube::ResourceList& amounts) {
+job::ByteSize MemoryOf(const kube::ResourceList& resources) {
   constexpr int64_t kMebibyte = int64_t{1} << 20, kMaxBytes = int64_t{1} << 53;
-  const int64_t bytes = std::clamp<int64_t>(kube::QuantityOf(amounts, kube::kMemory), 0, kMaxBytes);
+  const int64_t bytes = std::clamp<int64_t>(kube::QuantityOf(resources, kube::kMemory), 0, kMaxBytes);
   return {bytes - bytes % kMebibyte};
 }
 

@@ -83,20 +83,20 @@ class PouringTransport : public kube::Transport {
       goes_on =
           pour(torrent_.watch ? absl::StrCat(R"({"type":"ADDED","object":)", object, "}\n") : absl::StrCat(i == 10 ? "" : ",", object));
     }
-    if (size_t most = most_.load(); bytes > most) most_ = bytes;
+    if (size_t peak = peak_.load(); bytes > peak) peak_ = bytes;
     ++streams_;
     if (!status.ok()) return status;
     return absl::CancelledError("stopped");
   }
   // Bytes of the longest stream, and how many there were.
-  size_t most() const { return most_; }
+  size_t peak() const { return peak_; }
   int streams() const { return streams_; }
   int begun() const { return begun_; }
 
  private:
   const std::shared_ptr<kube::Transport> inner_;
   const Torrent torrent_;
-  std::atomic<size_t> most_ = 0;
+  std::atomic<size_t> peak_ = 0;
   std::atomic<int> streams_ = 0, begun_ = 0;
 };
 
@@ -192,7 +192,7 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
                         {manifests::kAttemptLabel, "0"}}}}}};
   ASSERT_TRUE(tokyo->Create(manifests::kPods, "default", pod.dump()).ok());
   EXPECT_TRUE(Eventually([&] { return changes > 0; })) << "what happens in another member is seen";
-  EXPECT_LT(pouring->most(), size_t{64} << 20);
+  EXPECT_LT(pouring->peak(), size_t{64} << 20);
   if (!GetParam().watch) {
     EXPECT_FALSE(member("paris")->reachable());
   }

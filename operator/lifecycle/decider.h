@@ -83,8 +83,8 @@ class Decider {
   void NextAttempt(RestartCause cause, const std::string& why);
   // The job starts again no more, for it makes steps or will not.
   void EndRestarting(const char* reason, const char* message);
-  // From when the job's wait to be ready counts: its creation, resumption or dispatch, or the end of the attempt before. Attempts in a row
-  // of which none gets ready share one wait: what fails again and again is not waited for longer than what hangs.
+  // From when the job's wait to be ready counts: its creation, resumption or scheduling, or the end of the attempt before. Attempts in a
+  // row of which none gets ready share one wait: what fails again and again is not waited for longer than what hangs.
   absl::Time WaitsSince() const;
   void PendingDeadline(const std::string& why);
 
