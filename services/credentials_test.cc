@@ -16,11 +16,11 @@ using ::testing::HasSubstr;
 
 class CredentialsTest : public ::testing::Test {
  protected:
-  void Write(const security::CredentialTexts& texts) const {
+  void Write(const security::PemCredentials& texts) const {
     const absl::Status status = security::WriteCredentials(folder_, "lab-0", texts);
     ASSERT_TRUE(status.ok()) << status;
   }
-  security::CredentialTexts Issue(const char* name, const security::IssueOptions& options = {}) const {
+  security::PemCredentials Issue(const char* name, const security::IssueOptions& options = {}) const {
     return *security::IssueCredentials(authority_, name, options);
   }
   std::string Error() const { return std::string(LoadCredentials(folder_, "lab-0").status().message()); }
@@ -67,7 +67,7 @@ TEST_F(CredentialsTest, CertificatesThatCannotServeAreRefusedByFile) {
   EXPECT_THAT(Error(), AllOf(HasSubstr("lab-0.pem"), HasSubstr("'lab-1'"), HasSubstr("not to 'lab-0'")));
   Write(Issue("lab-0", {.validity = absl::Seconds(1), .now = absl::Now() - absl::Minutes(1)}));
   EXPECT_THAT(Error(), AllOf(HasSubstr("lab-0.pem"), HasSubstr("expired")));
-  security::CredentialTexts mixed = Issue("lab-0");
+  security::PemCredentials mixed = Issue("lab-0");
   mixed.private_key_pem = Issue("lab-0").private_key_pem;
   Write(mixed);
   EXPECT_THAT(Error(), HasSubstr("lab-0.key"));

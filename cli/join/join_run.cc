@@ -167,7 +167,7 @@ absl::StatusOr<Enrolled> Enroll(const JoinOptions& options) {
   v1::EnrollResponse response;
   if (const grpc::Status status = stub->Enroll(&context, request, &response); !status.ok())
     return Explain(status, options.address, token->ca_pem);
-  const security::CredentialTexts texts{response.ca_certificate_pem(), response.certificate_pem(), std::move(key.private_key_pem)};
+  const security::PemCredentials texts{response.ca_certificate_pem(), response.certificate_pem(), std::move(key.private_key_pem)};
   FUSIONLLM_RETURN_IF_ERROR(security::CheckCredentials(texts, response.name()));
   return Enrolled{response.name(), texts.ca_pem, texts.certificate_pem, texts.private_key_pem};
 }

@@ -47,7 +47,7 @@ struct RunJobOptions {
   std::vector<std::string> command;  // what was typed, without folder and --fresh, to say how to go on; empty: nothing is said of that
   std::string bin_folder;            // where fusion-broker, ... are; empty: beside this program
   // Between two looks whether certificates of the run are to be renewed.
-  absl::Duration renewal_interval = security::RenewalThread::kLookEvery;
+  absl::Duration renewal_interval = security::RenewalThread::kCheckInterval;
 };
 
 struct RunJobResult {

@@ -45,7 +45,7 @@ TEST_P(FaultInjectionTest, KilledUploadKeepsPreviousCheckpoint) {
   }
   objectstore::testing::FakeS3 server;
   const auto place = std::make_unique<ObjectStoreMirrorTarget>(base::ObjectUri{.bucket = "models", .key = "a"}, server.Settings(),
-                                                               objectstore::testing::Hasty());
+                                                               objectstore::testing::FastRetryOptions());
   ASSERT_TRUE(place->Put(first, *checkpoint::LoadManifest(first)).ok());
 
   std::mutex mutex;

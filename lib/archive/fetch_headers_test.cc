@@ -27,7 +27,7 @@ class FetchHeadersTest : public ::testing::Test {
   FakeS3 server_;
   base::TempFolder folder_;
   const std::string outline_ = folder_ / "outline";
-  objectstore::ObjectStore store_{server_.Settings(), objectstore::testing::Hasty()};
+  objectstore::ObjectStore store_{server_.Settings(), objectstore::testing::FastRetryOptions()};
 };
 
 TEST_F(FetchHeadersTest, ACheckpointIsOpenedWithTheTensorsThatItHas) {

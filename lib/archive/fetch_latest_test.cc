@@ -36,7 +36,7 @@ class FetchLatestTest : public ::testing::Test {
   base::TempFolder folder_;
   const std::string root_ = folder_ / "checkpoints";
   objectstore::testing::FakeS3 server_;
-  ObjectStoreMirrorTarget store_{{.bucket = "models", .key = "a"}, server_.Settings(), objectstore::testing::Hasty(2)};
+  ObjectStoreMirrorTarget store_{{.bucket = "models", .key = "a"}, server_.Settings(), objectstore::testing::FastRetryOptions(2)};
   FolderMirrorTarget replica_{folder_ / "replica"};
   const std::vector<MirrorTarget*> targets_ = {&store_, &replica_};
 };

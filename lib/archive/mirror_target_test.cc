@@ -52,7 +52,7 @@ class StoreGround : public Ground {
  public:
   std::unique_ptr<MirrorTarget> Make() override {
     return std::make_unique<ObjectStoreMirrorTarget>(base::ObjectUri{.bucket = "models", .key = "runs/a"}, server_.Settings(),
-                                                     objectstore::testing::Hasty());
+                                                     objectstore::testing::FastRetryOptions());
   }
   void Damage(int64_t step) override {
     const std::string key = absl::StrCat("runs/a/", checkpoint::StepFolderName(step), "/model.safetensors");

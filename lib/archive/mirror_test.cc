@@ -33,7 +33,7 @@ class MirrorTest : public ::testing::Test {
     };
     return std::make_unique<Mirror>(
         [this](Transfer transfer) {
-          objectstore::StoreOptions options = objectstore::testing::Hasty(1);
+          objectstore::StoreOptions options = objectstore::testing::FastRetryOptions(1);
           options.progress = transfer.progress;
           options.stop = transfer.stop;
           return std::make_unique<ObjectStoreMirrorTarget>(base::ObjectUri{.bucket = "models", .key = "a"}, server_.Settings(), options);
@@ -46,7 +46,7 @@ class MirrorTest : public ::testing::Test {
     return said_.wait_for(lock, std::chrono::seconds(30), holds);
   }
   std::vector<std::string> InStore() {
-    ObjectStoreMirrorTarget place({.bucket = "models", .key = "a"}, server_.Settings(), objectstore::testing::Hasty());
+    ObjectStoreMirrorTarget place({.bucket = "models", .key = "a"}, server_.Settings(), objectstore::testing::FastRetryOptions());
     return place.List().value();
   }
 

@@ -57,7 +57,7 @@ bool CollectNames(const Topology& topology, const Report& report, Names& names) 
   size_t devices = 0;
   bool executor = false;
   bool profiles_listed = false;
-  std::map<std::string, const std::string*, security::NoCaseLess> known;
+  std::map<std::string, const std::string*, security::CaseInsensitiveLess> known;
   const auto add = [&](const std::string& path, const std::string& name, End end) {
     names.ends.emplace(name, end);
     const auto [first, is_new] = known.emplace(name, &name);

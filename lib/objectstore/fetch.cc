@@ -110,7 +110,7 @@ absl::Status RemoveOthers(const std::string& folder, const FoundObjects& wanted)
 
 // An object is looked at before anything is listed, for who may read it need not be allowed to list; a folder is listed with the slash
 // behind its name, as policies for a prefix have it.
-absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectUri& uri, size_t most) {
+absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectUri& uri, size_t max_objects) {
   FoundObjects wanted;
   absl::Status looked;
   if (!uri.key.empty() && !uri.folder) {
@@ -125,7 +125,7 @@ absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectU
     if (!absl::IsNotFound(looked) && !absl::IsPermissionDenied(looked)) return looked;
   }
   const std::string prefix = uri.key.empty() ? "" : absl::StrCat(uri.key, "/");
-  absl::StatusOr<std::vector<ObjectInfo>> objects = store.List(uri.bucket, prefix, most);
+  absl::StatusOr<std::vector<ObjectInfo>> objects = store.List(uri.bucket, prefix, max_objects);
   if (absl::IsPermissionDenied(objects.status()) && absl::IsPermissionDenied(looked)) {
     return absl::PermissionDeniedError(
         absl::StrCat(looked.message(), "; nor may the objects below it be listed: ", objects.status().message()));

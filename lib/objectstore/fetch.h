@@ -16,10 +16,10 @@ struct FoundObjects {
   std::map<std::string, ObjectInfo> objects;  // by path below the URI; of a single one by its own name
 };
 
-// What `uri` names: that object, else the first `most` objects whose keys continue the URI's behind a slash, with hidden names left out of
-// them; what is beyond `most` is left out without an error. Blocks. Errors: NotFound when the store has nothing of that name,
+// What `uri` names: that object, else the first `max_objects` objects whose keys continue the URI's behind a slash, with hidden names left
+// out of them; what is beyond `max_objects` is left out without an error. Blocks. Errors: NotFound when the store has nothing of that name,
 // InvalidArgument for keys that are no paths (one in another among them), else those of ObjectStore.
-absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectUri& uri, size_t most);
+absl::StatusOr<FoundObjects> FindObjects(ObjectStore& store, const base::ObjectUri& uri, size_t max_objects);
 
 // Brings what `uri` names into a folder of its own below `scratch` and returns its path there: of the file, if that is an object, else of
 // the folder with all objects whose keys continue the URI's behind a slash, with hidden names (a leading dot) left out. What is there from

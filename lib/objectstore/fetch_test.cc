@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 class FetchTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::string> Fetch(const std::string& key) {
-    ObjectStore store(server_.Settings(), testing::Hasty());
+    ObjectStore store(server_.Settings(), testing::FastRetryOptions());
     return objectstore::Fetch(store, *base::ParseObjectUri(absl::StrCat("s3://models/", key)), scratch_.path());
   }
   // But for prefixes that begin with `allowed`, unless that is empty. An object that is not there is denied, too, as S3 does then.
@@ -84,7 +84,7 @@ TEST_F(FetchTest, OnlyWhatHasChangedComesAgainAndWhatIsGoneGoes) {
   ASSERT_TRUE(Fetch("data").ok());
   EXPECT_EQ(Gets(), 3u);
   server_.Put("models", "data/a", "X");
-  ObjectStore store(server_.Settings(), testing::Hasty());
+  ObjectStore store(server_.Settings(), testing::FastRetryOptions());
   ASSERT_TRUE(store.Remove({.bucket = "models", .key = "data/b"}).ok());
   const auto path = Fetch("data");
   ASSERT_TRUE(path.ok()) << path.status();
@@ -127,7 +127,7 @@ TEST_F(FetchTest, AFolderNeedsTheRightToListItsPrefixAlone) {
   server_.Put("models", "data-old/b", "2");
   DenyListing("data/");
   for (const char* uri : {"s3://models/data/", "s3://models/data"}) {
-    ObjectStore store(server_.Settings(), testing::Hasty());
+    ObjectStore store(server_.Settings(), testing::FastRetryOptions());
     const auto path = objectstore::Fetch(store, *base::ParseObjectUri(uri), scratch_.path());
     ASSERT_TRUE(path.ok()) << path.status();
     EXPECT_EQ(ReadWholeFile(*path + "/a"), "1");
@@ -137,7 +137,7 @@ TEST_F(FetchTest, AFolderNeedsTheRightToListItsPrefixAlone) {
 TEST_F(FetchTest, ASlashAtTheEndMeansTheFolderThoughThereIsAnObject) {
   server_.Put("models", "data", "object");
   server_.Put("models", "data/a", "1");
-  ObjectStore store(server_.Settings(), testing::Hasty());
+  ObjectStore store(server_.Settings(), testing::FastRetryOptions());
   const auto path = objectstore::Fetch(store, *base::ParseObjectUri("s3://models/data/"), scratch_.path());
   ASSERT_TRUE(path.ok()) << path.status();
   EXPECT_EQ(ReadWholeFile(*path + "/a"), "1");
@@ -164,7 +164,7 @@ TEST_F(FetchTest, WhatIsNotThereIsNamed) {
   const auto path = Fetch("data");
   EXPECT_EQ(path.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(path.status().message()), HasSubstr("s3://models/data"));
-  ObjectStore store(server_.Settings(), testing::Hasty());
+  ObjectStore store(server_.Settings(), testing::FastRetryOptions());
   EXPECT_EQ(CheckExists(store, {.bucket = "nowhere", .key = "data"}).code(), absl::StatusCode::kNotFound);
   server_.Put("models", "data/a", "1");
   EXPECT_TRUE(CheckExists(store, {.bucket = "models", .key = "data"}).ok());

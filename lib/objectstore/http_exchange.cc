@@ -100,16 +100,16 @@ absl::Status HttpExchange::Call::Take(std::span<const std::byte> bytes) {
   const bool good = status / 100 == 2;
   if (good && request_.sink) {
     if (status == 200) {
-      const size_t known = std::min(bytes.size(), static_cast<size_t>(request_.have - passed_));
+      const size_t known = std::min(bytes.size(), static_cast<size_t>(request_.resume_offset - passed_));
       passed_ += static_cast<int64_t>(known);
       bytes = bytes.subspan(known);
     }
     return bytes.empty() ? absl::OkStatus() : request_.sink(bytes);
   }
-  const size_t most = good ? kMaxCollectedBytes : kMaxErrorBytes;
-  if (response_.body.size() + bytes.size() > most) {
+  const size_t max_bytes = good ? kMaxCollectedBytes : kMaxErrorBytes;
+  if (response_.body.size() + bytes.size() > max_bytes) {
     if (!good) return absl::OkStatus();  // enough of it to tell what is wrong
-    return absl::InvalidArgumentError(absl::StrCat("the answer has more than ", most, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("the answer has more than ", max_bytes, " bytes"));
   }
   response_.body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return absl::OkStatus();

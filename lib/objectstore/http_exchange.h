@@ -35,7 +35,7 @@ struct Request {
   std::function<absl::Status(std::span<const std::byte>)> sink;
   // So many bytes at the front are there already and were not asked for, by a range: of a server that sends all the same (200) the sink
   // does not get them.
-  int64_t have = 0;
+  int64_t resume_offset = 0;
 };
 
 struct Response {

@@ -109,14 +109,14 @@ absl::StatusOr<Response> ObjectStore::Send(const Request& request, bool allow_em
   }
 }
 
-absl::StatusOr<std::vector<ObjectInfo>> ObjectStore::List(const std::string& bucket, const std::string& prefix, size_t most) {
+absl::StatusOr<std::vector<ObjectInfo>> ObjectStore::List(const std::string& bucket, const std::string& prefix, size_t max_objects) {
   std::vector<ObjectInfo> objects;
   Request request;
   request.bucket = bucket;
   std::string token;
   for (int page = 0; page < kMaxPages; ++page) {
     request.query = {{"encoding-type", "url"}, {"list-type", "2"}, {"prefix", prefix}};
-    request.query["max-keys"] = absl::StrCat(std::min(kPageObjects, most - objects.size()));
+    request.query["max-keys"] = absl::StrCat(std::min(kPageObjects, max_objects - objects.size()));
     if (!token.empty()) request.query["continuation-token"] = token;
     FUSIONLLM_ASSIGN_OR_RETURN(const Response response, Send(request));
     absl::StatusOr<Listing> listing = ParseListing(response.body);
@@ -124,8 +124,8 @@ absl::StatusOr<std::vector<ObjectInfo>> ObjectStore::List(const std::string& buc
     for (ObjectInfo& object : listing->objects) {
       if (absl::StartsWith(object.key, prefix)) objects.push_back(std::move(object));
     }
-    if (objects.size() >= most || listing->next.empty()) {
-      objects.resize(std::min(objects.size(), most));
+    if (objects.size() >= max_objects || listing->next.empty()) {
+      objects.resize(std::min(objects.size(), max_objects));
       return objects;
     }
     if (listing->next == token) break;
@@ -174,7 +174,7 @@ absl::StatusOr<std::string> ObjectStore::ReadRange(const base::ObjectUri& uri, i
   Request request = RequestFor("GET", uri);
   request.headers.push_back({"range", absl::StrCat("bytes=", offset, "-", offset + bytes - 1)});
   if (!etag.empty()) request.headers.push_back({"if-match", etag});
-  request.have = offset;
+  request.resume_offset = offset;
   std::string content;
   request.sink = [&](std::span<const std::byte> piece) {
     const size_t more = std::min(piece.size(), static_cast<size_t>(bytes) - content.size());
@@ -209,7 +209,7 @@ absl::StatusOr<checkpoint::WrittenFile> ObjectStore::Fetch(const base::ObjectUri
     request.headers.clear();
     if (!etag.empty()) request.headers.push_back({"if-match", etag});
     if (got > 0) request.headers.push_back({"range", absl::StrCat("bytes=", got, "-")});
-    request.have = got;
+    request.resume_offset = got;
     absl::StatusOr<Response> response = Try(request);
     absl::Status status = response.status();
     if (response.ok() && before > 0 && response->status != 206 && (etag.empty() || Unquoted(response->headers["etag"]) != Unquoted(etag))) {

@@ -55,8 +55,8 @@ class ObjectStore {
 
   const std::string& endpoint() const { return exchange_.settings().endpoint; }
 
-  // The objects whose keys begin with `prefix`, as the store sorts them: `most` at the most.
-  absl::StatusOr<std::vector<ObjectInfo>> List(const std::string& bucket, const std::string& prefix, size_t most);
+  // The objects whose keys begin with `prefix`, as the store sorts them: `max_objects` at the most.
+  absl::StatusOr<std::vector<ObjectInfo>> List(const std::string& bucket, const std::string& prefix, size_t max_objects);
 
   // Length and ETag of one object, whose first byte is fetched: that needs the right to read it and none to list. NotFound: there is none.
   absl::StatusOr<ObjectInfo> Stat(const base::ObjectUri& uri);

@@ -21,8 +21,8 @@ using kube::testing::RawConnection;
 using ::testing::AllOf;
 using testing::FakeRequest;
 using testing::FakeS3;
+using testing::FastRetryOptions;
 using ::testing::HasSubstr;
-using testing::Hasty;
 using ::testing::Not;
 
 class ObjectStoreTest : public ::testing::Test {
@@ -40,7 +40,7 @@ class ObjectStoreTest : public ::testing::Test {
 
   FakeS3 server_;
   base::TempFolder folder_;
-  ObjectStore store_{server_.Settings(), Hasty()};
+  ObjectStore store_{server_.Settings(), FastRetryOptions()};
   const ObjectUri uri_{.bucket = "models", .key = "runs/a b+c&d=é/step"};
 };
 
@@ -62,7 +62,7 @@ TEST_F(ObjectStoreTest, WhatIsWrittenIsReadListedFetchedAndRemoved) {
 }
 
 TEST_F(ObjectStoreTest, ALongFileGoesUpInPartsAndAShortOneAtOnce) {
-  StoreOptions options = Hasty();
+  StoreOptions options = FastRetryOptions();
   options.part_bytes = 1000;
   ObjectStore store(server_.Settings(), options);
   std::string content;
@@ -78,7 +78,7 @@ TEST_F(ObjectStoreTest, ALongFileGoesUpInPartsAndAShortOneAtOnce) {
 }
 
 TEST_F(ObjectStoreTest, AFileThatIsNotWhatItWasIsNotStored) {
-  StoreOptions options = Hasty();
+  StoreOptions options = FastRetryOptions();
   options.part_bytes = 4;
   ObjectStore in_parts(server_.Settings(), options);
   const std::string path = folder_.Write("file", "damaged");
@@ -138,7 +138,7 @@ TEST_F(ObjectStoreTest, ReturnsLastErrorAfterAllAttempts) {
 
 TEST_F(ObjectStoreTest, ReportsRetriesWithCauseThrottled) {
   std::vector<std::string> reports;
-  StoreOptions options = Hasty(9);
+  StoreOptions options = FastRetryOptions(9);
   options.retried = [&](const std::string& sentence) { reports.push_back(sentence); };
   ObjectStore store(server_.Settings(), options);
   server_.Put("models", uri_.key, "content");
@@ -156,7 +156,7 @@ TEST_F(ObjectStoreTest, ReportsRetriesWithCauseThrottled) {
 
 TEST_F(ObjectStoreTest, AStopBetweenTriesSaysWhatWentWrongLast) {
   std::stop_source stop;
-  StoreOptions options = Hasty();
+  StoreOptions options = FastRetryOptions();
   options.stop = stop.get_token();
   options.retried = [&](const std::string&) { stop.request_stop(); };
   ObjectStore store(server_.Settings(), options);
@@ -237,7 +237,7 @@ TEST_F(ObjectStoreTest, SlowBytesAreWaitedForAndSilenceIsNot) {
     connection.WaitForClose();
     return true;
   });
-  StoreOptions options = Hasty(1);
+  StoreOptions options = FastRetryOptions(1);
   options.limits.stall_seconds = 1;
   ObjectStore impatient(server_.Settings(), options);
   EXPECT_EQ(impatient.Read(uri_, 100).status().code(), absl::StatusCode::kUnavailable);
@@ -250,7 +250,7 @@ TEST_F(ObjectStoreTest, AStopEndsATransferThatWaits) {
     connection.WaitForClose();
     return true;
   });
-  StoreOptions options = Hasty();
+  StoreOptions options = FastRetryOptions();
   options.stop = stop.get_token();
   ObjectStore store(server_.Settings(), options);
   EXPECT_EQ(store.Read(uri_, 100).status().code(), absl::StatusCode::kCancelled);
@@ -266,7 +266,7 @@ TEST_F(ObjectStoreTest, ExpiredCertificateIsReportedWithTheClockAndNotRetried) {
     StoreSettings settings = server_.Settings();
     settings.endpoint = server.Url();
     settings.ca_file = folder_.Write("ca.pem", trusted.certificate_pem());
-    const absl::Status status = ObjectStore(settings, Hasty()).Read(uri_, 100).status();
+    const absl::Status status = ObjectStore(settings, FastRetryOptions()).Read(uri_, 100).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     return Text(status);
   };
@@ -276,7 +276,7 @@ TEST_F(ObjectStoreTest, ExpiredCertificateIsReportedWithTheClockAndNotRetried) {
 }
 
 TEST_F(ObjectStoreTest, AnErrorBehindA200IsAnError) {
-  StoreOptions options = Hasty(2);
+  StoreOptions options = FastRetryOptions(2);
   options.part_bytes = 4;
   ObjectStore store(server_.Settings(), options);
   server_.SetHook([&](const FakeRequest& request, RawConnection& connection) {

@@ -97,15 +97,15 @@ absl::Status CheckChain(std::vector<CertificatePtr>& chain, const std::string& p
 
 }  // namespace
 
-absl::StatusOr<CredentialTexts> IssueCredentials(const CertificateAuthority& authority, absl::string_view name,
-                                                 const IssueOptions& options) {
+absl::StatusOr<PemCredentials> IssueCredentials(const CertificateAuthority& authority, absl::string_view name,
+                                                const IssueOptions& options) {
   FUSIONLLM_ASSIGN_OR_RETURN(IssuedCertificate issued, authority.Issue(name, options));
-  return CredentialTexts{.ca_pem = authority.certificate_pem(),
-                         .certificate_pem = std::move(issued.certificate_pem),
-                         .private_key_pem = std::move(issued.private_key_pem)};
+  return PemCredentials{.ca_pem = authority.certificate_pem(),
+                        .certificate_pem = std::move(issued.certificate_pem),
+                        .private_key_pem = std::move(issued.private_key_pem)};
 }
 
-absl::Status WriteCredentials(const std::string& folder, absl::string_view name, const CredentialTexts& texts) {
+absl::Status WriteCredentials(const std::string& folder, absl::string_view name, const PemCredentials& texts) {
   FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
   FUSIONLLM_RETURN_IF_ERROR(MakePrivateFolder(folder));
   const Paths paths(folder, name);
@@ -132,7 +132,7 @@ absl::Status CheckDates(absl::string_view certificate_pem, absl::string_view who
   return absl::OkStatus();
 }
 
-absl::Status CheckCredentials(const CredentialTexts& texts, absl::string_view name, absl::Time now, absl::string_view folder) {
+absl::Status CheckCredentials(const PemCredentials& texts, absl::string_view name, absl::Time now, absl::string_view folder) {
   const Paths paths(folder, name);
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<CertificatePtr> issuers, ParseCertificates(texts.ca_pem, paths.ca));
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<CertificatePtr> chain, ParseCertificates(texts.certificate_pem, paths.certificate));
@@ -146,10 +146,10 @@ absl::Status CheckCredentials(const CredentialTexts& texts, absl::string_view na
   return CheckChain(chain, paths.certificate, issuers, paths.ca, now);
 }
 
-absl::StatusOr<CredentialTexts> ReadCredentials(const std::string& folder, absl::string_view name, absl::Time now) {
+absl::StatusOr<PemCredentials> ReadCredentials(const std::string& folder, absl::string_view name, absl::Time now) {
   FUSIONLLM_RETURN_IF_ERROR(CheckProcessName(name));
   const Paths paths(folder, name);
-  CredentialTexts texts;
+  PemCredentials texts;
   FUSIONLLM_ASSIGN_OR_RETURN(texts.ca_pem, ReadSmallFile(paths.ca, kMaxPemBytes));
   FUSIONLLM_ASSIGN_OR_RETURN(texts.certificate_pem, ReadSmallFile(paths.certificate, kMaxPemBytes));
   FUSIONLLM_ASSIGN_OR_RETURN(texts.private_key_pem, ReadSmallFile(paths.key, kMaxPemBytes));

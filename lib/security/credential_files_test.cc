@@ -24,12 +24,12 @@ class CredentialFilesTest : public ::testing::Test {
   base::TempFolder temp_;
   std::string folder_ = temp_ / "paris";
 
-  CredentialTexts Texts(const std::string& name, const IssueOptions& options = {}) const {
-    absl::StatusOr<CredentialTexts> texts = IssueCredentials(authority_, name, options);
+  PemCredentials Texts(const std::string& name, const IssueOptions& options = {}) const {
+    absl::StatusOr<PemCredentials> texts = IssueCredentials(authority_, name, options);
     EXPECT_TRUE(texts.ok()) << texts.status();
     return *std::move(texts);
   }
-  void Write(const CredentialTexts& texts) const {
+  void Write(const PemCredentials& texts) const {
     const absl::Status status = WriteCredentials(folder_, "paris-0", texts);
     ASSERT_TRUE(status.ok()) << status;
   }
@@ -37,9 +37,9 @@ class CredentialFilesTest : public ::testing::Test {
 };
 
 TEST_F(CredentialFilesTest, WhatIsWrittenIsReadBackAndOnlyTheOwnerMayLook) {
-  const CredentialTexts texts = Texts("paris-0");
+  const PemCredentials texts = Texts("paris-0");
   Write(texts);
-  const absl::StatusOr<CredentialTexts> back = ReadCredentials(folder_, "paris-0");
+  const absl::StatusOr<PemCredentials> back = ReadCredentials(folder_, "paris-0");
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->ca_pem, texts.ca_pem);
   EXPECT_EQ(back->certificate_pem, texts.certificate_pem);
@@ -58,9 +58,9 @@ TEST_F(CredentialFilesTest, WhatIsWrittenIsReadBackAndOnlyTheOwnerMayLook) {
 
 TEST_F(CredentialFilesTest, WritingAgainReplacesTheFiles) {
   Write(Texts("paris-0"));
-  const CredentialTexts texts = Texts("paris-0");
+  const PemCredentials texts = Texts("paris-0");
   Write(texts);
-  const absl::StatusOr<CredentialTexts> back = ReadCredentials(folder_, "paris-0");
+  const absl::StatusOr<PemCredentials> back = ReadCredentials(folder_, "paris-0");
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->private_key_pem, texts.private_key_pem);
 }
@@ -118,7 +118,7 @@ TEST_F(CredentialFilesTest, EachFileThatIsMissingEmptyOrNotPemIsNamed) {
 }
 
 TEST_F(CredentialFilesTest, AKeyOfAnotherCertificateIsRefused) {
-  CredentialTexts texts = Texts("paris-0");
+  PemCredentials texts = Texts("paris-0");
   texts.private_key_pem = Texts("paris-0").private_key_pem;
   Write(texts);
   const absl::Status status = Read();
@@ -127,7 +127,7 @@ TEST_F(CredentialFilesTest, AKeyOfAnotherCertificateIsRefused) {
 }
 
 TEST_F(CredentialFilesTest, AProtectedKeyIsRefusedWithoutAskingForThePassword) {
-  CredentialTexts texts = Texts("paris-0");
+  PemCredentials texts = Texts("paris-0");
   texts.private_key_pem = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
   Write(texts);
   EXPECT_THAT(std::string(Read().message()), HasSubstr("is protected by a password"));
@@ -139,7 +139,7 @@ TEST_F(CredentialFilesTest, ACertificateOfAnotherNameIsRefused) {
 }
 
 TEST_F(CredentialFilesTest, ACertificateOfAnotherJobIsRefused) {
-  CredentialTexts texts = Texts("paris-0");
+  PemCredentials texts = Texts("paris-0");
   texts.ca_pem = CertificateAuthority::Create()->certificate_pem();  // the same common name, another key
   Write(texts);
   const absl::Status status = Read();
@@ -175,7 +175,7 @@ TEST_F(CredentialFilesTest, CertificatesHoldOnlyInTheirTime) {
   EXPECT_THAT(std::string(early.message()),
               AllOf(HasSubstr("is not valid before 2"), HasSubstr("the clock of this machine says 2"), HasSubstr("it is behind")));
   // Of another job, whatever the clock says: that comes first.
-  CredentialTexts foreign = Texts("paris-0");
+  PemCredentials foreign = Texts("paris-0");
   foreign.ca_pem = CertificateAuthority::Create()->certificate_pem();
   Write(foreign);
   EXPECT_THAT(std::string(Read(now - absl::Hours(24 * 730)).message()), HasSubstr("was not issued by the CA in "));

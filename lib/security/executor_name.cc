@@ -8,7 +8,7 @@
 
 namespace fusionllm::security {
 
-bool NoCaseLess::operator()(const std::string& a, const std::string& b) const {
+bool CaseInsensitiveLess::operator()(const std::string& a, const std::string& b) const {
   return absl::AsciiStrToLower(a) < absl::AsciiStrToLower(b);
 }
 

@@ -12,7 +12,7 @@ namespace fusionllm::security {
 inline constexpr absl::string_view kServiceNames[] = {"broker", "scheduler", "client"};
 
 // Names are compared without case, as certificates are: who is `Broker` would pass for `broker`. Their files are, too, on some disks.
-struct NoCaseLess {
+struct CaseInsensitiveLess {
   bool operator()(const std::string& a, const std::string& b) const;
 };
 

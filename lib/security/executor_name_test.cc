@@ -15,7 +15,7 @@ TEST(ExecutorNameTest, NamesOfServicesAndOfNoProcessAreRefusedInAnyCase) {
 }
 
 TEST(ExecutorNameTest, NamesThatDifferInCaseAreOne) {
-  const NoCaseLess less;
+  const CaseInsensitiveLess less;
   EXPECT_FALSE(less("Paris", "pARIS") || less("pARIS", "Paris"));
   EXPECT_TRUE(less("paris", "Tokyo") && !less("Tokyo", "paris"));
 }

@@ -71,14 +71,13 @@ TEST(MutationTest, AMutantOfATokenIsRefusedOrKeepsTheAuthority) {
 TEST(MutationTest, AMutantOfACredentialIsRefusedOrMeansTheSame) {
   const CertificateAuthority authority = *CertificateAuthority::Create();
   const IssuedCertificate issued = *authority.Issue("paris-0");
-  const CredentialTexts good{authority.certificate_pem(), issued.certificate_pem, issued.private_key_pem};
+  const PemCredentials good{authority.certificate_pem(), issued.certificate_pem, issued.private_key_pem};
   const absl::Time now = absl::Now();
   ASSERT_TRUE(CheckCredentials(good, "paris-0", now).ok());
-  for (std::string CredentialTexts::*part :
-       {&CredentialTexts::ca_pem, &CredentialTexts::certificate_pem, &CredentialTexts::private_key_pem}) {
+  for (std::string PemCredentials::*part : {&PemCredentials::ca_pem, &PemCredentials::certificate_pem, &PemCredentials::private_key_pem}) {
     uint64_t refused = 0;
     for (uint64_t seed = 0; seed < kMutants; ++seed) {
-      CredentialTexts mutant = good;
+      PemCredentials mutant = good;
       mutant.*part = Mutate(good.*part, seed);
       SCOPED_TRACE(absl::StrCat("seed ", seed, ":\n", mutant.*part));
       const absl::Status status = CheckCredentials(mutant, "paris-0", now);

@@ -56,8 +56,8 @@ absl::Status RenewFolder(const CertificateAuthority& authority, const std::strin
   return first;
 }
 
-RenewalThread::RenewalThread(std::string what, std::function<absl::Status()> renew, absl::Duration look_every)
-    : thread_([what = std::move(what), renew = std::move(renew), look_every](const std::stop_token& stop) {
+RenewalThread::RenewalThread(std::string what, std::function<absl::Status()> renew, absl::Duration interval)
+    : thread_([what = std::move(what), renew = std::move(renew), interval](const std::stop_token& stop) {
         base::Mutex mutex;  // guards nothing; the wait needs one
         std::condition_variable_any wake;
         while (!stop.stop_requested()) {
@@ -65,7 +65,7 @@ RenewalThread::RenewalThread(std::string what, std::function<absl::Status()> ren
             base::Log(base::LogLevel::kWarning, absl::StrCat(what, " cannot be renewed now: ", status.message()));
           }
           base::UniqueLock lock(mutex);
-          wake.wait_for(lock, stop, absl::ToChronoNanoseconds(look_every), [] { return false; });
+          wake.wait_for(lock, stop, absl::ToChronoNanoseconds(interval), [] { return false; });
         }
       }) {}
 

@@ -28,13 +28,13 @@ bool HaveSameKey(absl::string_view certificate_pem, absl::string_view other_pem)
 // the file. Blocks on the file system.
 absl::Status RenewFolder(const CertificateAuthority& authority, const std::string& folder, absl::Time now);
 
-// Calls `renew` on a thread of its own when it is made, and every `look_every` from then on; what fails is logged as a warning, with
+// Calls `renew` on a thread of its own when it is made, and every `interval` from then on; what fails is logged as a warning, with
 // `what` before it, and tried again at the next time. The destructor waits for a call under way.
 class RenewalThread {
  public:
-  static constexpr absl::Duration kLookEvery = absl::Hours(1);
+  static constexpr absl::Duration kCheckInterval = absl::Hours(1);
 
-  RenewalThread(std::string what, std::function<absl::Status()> renew, absl::Duration look_every = kLookEvery);
+  RenewalThread(std::string what, std::function<absl::Status()> renew, absl::Duration interval = kCheckInterval);
 
  private:
   std::jthread thread_;

@@ -46,7 +46,7 @@ class RemoteStartTest : public ::testing::Test {
     return base::ReadWholeFile(folder_ / "f");
   }
   absl::StatusOr<std::vector<std::string>> Check(const std::string& uri) {
-    objectstore::ObjectStore store(server_.Settings(), objectstore::testing::Hasty());
+    objectstore::ObjectStore store(server_.Settings(), objectstore::testing::FastRetryOptions());
     return CheckRemoteStart(job_, graph_, store, *base::ParseObjectUri(uri));
   }
 

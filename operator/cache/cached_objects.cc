@@ -68,22 +68,22 @@ lifecycle::PodView CachedPod::View(const std::string& cluster) const {
 }
 
 absl::StatusOr<kube::ObjectPtr> CachedOwnerConfigMap::Decode(absl::string_view text) {
-  const auto anchor = std::make_shared<CachedOwnerConfigMap>();
-  FUSIONLLM_ASSIGN_OR_RETURN(OwnerConfigMapView view, ReadOwnerConfigMap(text, &anchor->meta));
-  anchor->job_ = JobRefOf(anchor->meta);
-  anchor->meta.DropLabels();
-  anchor->epoch_ = view.epoch;
-  anchor->preserved_ = view.preserved;
-  anchor->prepared_ = std::move(view.prepared);
-  anchor->broker_address_ = std::move(view.broker_address);
+  const auto owner_config_map = std::make_shared<CachedOwnerConfigMap>();
+  FUSIONLLM_ASSIGN_OR_RETURN(OwnerConfigMapView view, ReadOwnerConfigMap(text, &owner_config_map->meta));
+  owner_config_map->job_ = JobRefOf(owner_config_map->meta);
+  owner_config_map->meta.DropLabels();
+  owner_config_map->epoch_ = view.epoch;
+  owner_config_map->preserved_ = view.preserved;
+  owner_config_map->prepared_ = std::move(view.prepared);
+  owner_config_map->broker_address_ = std::move(view.broker_address);
   Notes notes{.remote_broker_address = std::move(view.remote_broker_address),
               .placement = std::move(view.placement),
               .executor_services = std::move(view.executor_services),
               .waiting = std::move(view.waiting),
               .wanted = view.wanted,
               .executor_addresses = std::move(view.executor_addresses)};
-  if (notes != Notes()) anchor->notes_ = std::make_unique<const Notes>(std::move(notes));
-  return anchor;
+  if (notes != Notes()) owner_config_map->notes_ = std::make_unique<const Notes>(std::move(notes));
+  return owner_config_map;
 }
 
 size_t CachedOwnerConfigMap::Bytes() const {

@@ -1,5 +1,5 @@
-// Pods and anchors as a cluster's cache keeps them: ten thousand of each, so what few have is apart, and what many have alike is shared.
-// What decides gets them as views.
+// Pods and owner ConfigMaps as a cluster's cache keeps them: ten thousand of each, so what few have is apart, and what many have alike is
+// shared. What decides gets them as views.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class CachedOwnerConfigMap : public kube::Object {
   size_t Bytes() const override;
 
  private:
-  // Of the hub's anchor, or one with Services for executors.
+  // Of the hub's owner ConfigMap, or one with Services for executors.
   struct Notes {
     std::string remote_broker_address, placement, executor_services, waiting;
     int64_t wanted = 0;

@@ -1,4 +1,4 @@
-// What a cache keeps of pods and anchors says the same as the objects that it was read from.
+// What a cache keeps of pods and owner ConfigMaps says the same as the objects that it was read from.
 #include "operator/cache/cached_objects.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,9 @@ using kube::testing::Mutations;
 using nlohmann::json;
 
 lifecycle::PodView ViewOf(const kube::ObjectPtr& pod) { return static_cast<const CachedPod&>(*pod).View("paris"); }
-OwnerConfigMapView ViewOfAnchor(const kube::ObjectPtr& anchor) { return static_cast<const CachedOwnerConfigMap&>(*anchor).View(); }
+OwnerConfigMapView ViewOfOwnerConfigMap(const kube::ObjectPtr& owner_config_map) {
+  return static_cast<const CachedOwnerConfigMap&>(*owner_config_map).View();
+}
 
 // With a value of its own in each field that a view has.
 json FailedBroker() {
@@ -67,7 +69,7 @@ json WaitingExecutor() {
   return pod;
 }
 
-json Anchor() {
+json OwnerConfigMap() {
   return {{"apiVersion", "v1"},
           {"kind", "ConfigMap"},
           {"metadata",
@@ -80,7 +82,7 @@ json Anchor() {
              {{manifests::kJobLabel, "train"},
               {manifests::kJobUidLabel, "j"},
               {manifests::kHubLabel, "h"},
-              {manifests::kRoleLabel, manifests::kAnchorRole}}},
+              {manifests::kRoleLabel, manifests::kOwnerConfigMapRole}}},
             {"annotations",
              {{manifests::kEpochAnnotation, "5"},
               {manifests::kPreservedAnnotation, "true"},
@@ -134,23 +136,23 @@ TEST(CachedPodTest, KeepsEveryFieldOfAView) {
   EXPECT_TRUE(executor.ready);
 }
 
-TEST(CachedAnchorTest, SaysWhatTheAnchorSays) {
+TEST(CachedOwnerConfigMapTest, SaysWhatTheObjectSays) {
   int same = 0;
-  for (const json& anchor : Mutations(Anchor()).All()) {
-    const absl::StatusOr<OwnerConfigMapView> read = ReadOwnerConfigMap(anchor.dump());
-    const absl::StatusOr<kube::ObjectPtr> cached = CachedOwnerConfigMap::Decode(anchor.dump());
-    ASSERT_EQ(cached.ok(), read.ok()) << cached.status() << " and " << read.status() << "\n" << anchor.dump(1);
+  for (const json& owner_config_map : Mutations(OwnerConfigMap()).All()) {
+    const absl::StatusOr<OwnerConfigMapView> read = ReadOwnerConfigMap(owner_config_map.dump());
+    const absl::StatusOr<kube::ObjectPtr> cached = CachedOwnerConfigMap::Decode(owner_config_map.dump());
+    ASSERT_EQ(cached.ok(), read.ok()) << cached.status() << " and " << read.status() << "\n" << owner_config_map.dump(1);
     if (!read.ok()) continue;
     OwnerConfigMapView expected = *read;
     if (expected.job_uid.empty()) expected.job = expected.hub = "";  // of no job, whatever its other labels say
-    ASSERT_EQ(ViewOfAnchor(*cached), expected) << anchor.dump(1);
+    ASSERT_EQ(ViewOfOwnerConfigMap(*cached), expected) << owner_config_map.dump(1);
     ++same;
   }
   EXPECT_GT(same, 100) << "most of them can be read";
 }
 
-TEST(CachedAnchorTest, KeepsEveryFieldOfAView) {
-  const OwnerConfigMapView view = ViewOfAnchor(CachedOwnerConfigMap::Decode(Anchor().dump()).value());
+TEST(CachedOwnerConfigMapTest, KeepsEveryFieldOfAView) {
+  const OwnerConfigMapView view = ViewOfOwnerConfigMap(CachedOwnerConfigMap::Decode(OwnerConfigMap().dump()).value());
   const OwnerConfigMapView expected{.ns = "default",
                                     .name = "train-run",
                                     .uid = "u2",

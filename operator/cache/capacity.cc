@@ -43,8 +43,8 @@ bool TermHolds(const NodeTerm& term, const NodeCapacity& node) {
   return AllHold(term.labels, node) && std::all_of(term.fields.begin(), term.fields.end(), field_holds);
 }
 
-bool Tolerates(const PodShape& shape, const kube::Taint& taint) {
-  return std::any_of(shape.tolerations.begin(), shape.tolerations.end(), [&](const Toleration& one) {
+bool Tolerates(const PodRequirements& requirements, const kube::Taint& taint) {
+  return std::any_of(requirements.tolerations.begin(), requirements.tolerations.end(), [&](const Toleration& one) {
     if (!one.effect.empty() && one.effect != taint.effect) return false;
     if (one.op == "Exists") return one.key.empty() || one.key == taint.key;
     return one.key == taint.key && one.value == taint.value && (one.op.empty() || one.op == "Equal");
@@ -60,25 +60,26 @@ std::string FirstOf(const std::vector<std::string>& nodes) {
                       nodes.size() > named ? " ..." : "");
 }
 
-// Nothing: pods of that shape may go there, as far as there is room.
-std::optional<std::string> Barrier(const PodShape& shape, const NodeCapacity& node) {
+// Nothing: pods with those requirements may go there, as far as there is room.
+std::optional<std::string> Barrier(const PodRequirements& requirements, const NodeCapacity& node) {
   if (!node.ready) return kNotReady;
   if (node.unschedulable) return kCordoned;
-  if (!shape.node_name.empty() && shape.node_name != node.name) return "not the one of spec.nodeName";
-  for (const LabelRequirement& one : shape.node_selector) {
+  if (!requirements.node_name.empty() && requirements.node_name != node.name) return "not the one of spec.nodeName";
+  for (const LabelRequirement& one : requirements.node_selector) {
     if (Holds(one, Label(node, one.key))) continue;
     return absl::StrCat("that the node selector ", one.key, "=", absl::StrJoin(one.values, ","), " leaves out");
   }
-  if (shape.has_affinity && std::none_of(shape.affinity.begin(), shape.affinity.end(), [&](const auto& t) { return TermHolds(t, node); })) {
+  if (requirements.has_affinity &&
+      std::none_of(requirements.affinity.begin(), requirements.affinity.end(), [&](const auto& t) { return TermHolds(t, node); })) {
     return "that the node affinity leaves out";
   }
   for (const kube::Taint& taint : node.taints) {
-    if (taint.effect != "PreferNoSchedule" && !Tolerates(shape, taint)) return absl::StrCat("with the taint ", taint.key);
+    if (taint.effect != "PreferNoSchedule" && !Tolerates(requirements, taint)) return absl::StrCat("with the taint ", taint.key);
   }
   return std::nullopt;
 }
 
-using Free = kube::Amounts;
+using Free = kube::ResourceList;
 
 bool IsOf(const JobRefPtr& job, const std::string& uid) { return job != nullptr && job->uid == uid; }
 
@@ -90,17 +91,17 @@ std::vector<Free> FreeWithout(const std::string& job_uid, const ClusterCapacity&
     for (const auto& [resource, taken] : node.taken) free[resource] -= taken;
   }
   for (const PlacedPod& pod : cluster.of_jobs) {
-    if (IsOf(pod.job, job_uid)) kube::AddAmounts(*pod.requests, all[pod.node]);
+    if (IsOf(pod.job, job_uid)) kube::AddResourceList(*pod.requests, all[pod.node]);
   }
   return all;
 }
 
 // How many times `requests` fit, and of what there is too little for one more.
-int64_t Times(const kube::Amounts& requests, const Free& free, std::string& scarce) {
+int64_t Times(const kube::ResourceList& requests, const Free& free, std::string& scarce) {
   int64_t times = std::numeric_limits<int64_t>::max();
   for (const auto& [resource, amount] : requests) {
     if (amount <= 0) continue;
-    const int64_t fit = std::max<int64_t>(0, kube::AmountOf(free, resource)) / amount;
+    const int64_t fit = std::max<int64_t>(0, kube::QuantityOf(free, resource)) / amount;
     if (fit >= times) continue;
     times = fit;
     scarce = resource;
@@ -109,7 +110,7 @@ int64_t Times(const kube::Amounts& requests, const Free& free, std::string& scar
 }
 
 // Where the pod would go: first fit, which need not be what the cluster does; as much is taken either way.
-void TakeSomewhere(const kube::Amounts& requests, std::vector<Free>& nodes) {
+void TakeSomewhere(const kube::ResourceList& requests, std::vector<Free>& nodes) {
   std::string scarce;
   const auto fits = [&](const Free& free) { return Times(requests, free, scarce) > 0; };
   const auto at = std::find_if(nodes.begin(), nodes.end(), fits);
@@ -131,13 +132,13 @@ bool Names(const std::vector<std::string>& wanted, const std::string& name) {
 
 }  // namespace
 
-FreeCapacity FreeCapacityFor(const PodShape& shape, const ClusterCapacity& cluster, const std::string& job_uid,
-                             const std::vector<SharedAmounts>& reserved) {
+FreeCapacity FreeCapacityFor(const PodRequirements& requirements, const ClusterCapacity& cluster, const std::string& job_uid,
+                             const std::vector<SharedResourceList>& reserved) {
   std::map<std::string, std::vector<std::string>> barriers;  // and the nodes that have them
   std::vector<Free> free = FreeWithout(job_uid, cluster), open;
   std::vector<size_t> open_nodes;
   for (size_t i = 0; i < free.size(); ++i) {
-    if (const auto barrier = Barrier(shape, cluster.nodes[i])) {
+    if (const auto barrier = Barrier(requirements, cluster.nodes[i])) {
       barriers[*barrier].push_back(cluster.nodes[i].name);
     } else {
       open.push_back(std::move(free[i]));
@@ -154,15 +155,15 @@ FreeCapacity FreeCapacityFor(const PodShape& shape, const ClusterCapacity& clust
   for (size_t i = 0; i < open.size(); ++i) {
     const Free& left_there = open[i];
     std::string scarce;
-    const int64_t times = Times(shape.requests, left_there, scarce);
+    const int64_t times = Times(requirements.requests, left_there, scarce);
     room.pods += times;
     if (times > 0) {
       ++room.nodes;
       room.by_node.push_back({open_nodes[i], times});
     }
     auto& [nodes, most] = scarcities[scarce];
-    int64_t left = kube::AmountOf(left_there, scarce);
-    const int64_t each = kube::AmountOf(shape.requests, scarce);
+    int64_t left = kube::QuantityOf(left_there, scarce);
+    const int64_t each = kube::QuantityOf(requirements.requests, scarce);
     if (times > 0) left -= times * each;
     most = nodes == 0 ? left : std::max(most, left);
     ++nodes;
@@ -175,7 +176,7 @@ FreeCapacity FreeCapacityFor(const PodShape& shape, const ClusterCapacity& clust
   }
   for (const auto& [resource, entry] : scarcities) {
     parts.push_back(absl::StrCat(entry.first, " with too little ", resource,
-                                 " (most free: ", kube::AmountText(resource, std::max<int64_t>(0, entry.second)), ")"));
+                                 " (most free: ", kube::QuantityText(resource, std::max<int64_t>(0, entry.second)), ")"));
   }
   const auto nodes = static_cast<int64_t>(cluster.nodes.size());
   room.shortage = nodes == 0 ? "no nodes" : absl::StrCat(Counted(nodes, "node"), ": ", absl::StrJoin(parts, ", "));
@@ -196,9 +197,9 @@ std::string UnavailableNodes(const ClusterCapacity& cluster) {
   return parts.empty() ? "" : absl::StrCat(" (", absl::StrJoin(parts, "; "), ")");
 }
 
-manifests::DeviceKind FindDevice(const std::string& device, int64_t least_memory_bytes, const ClusterCapacity& cluster) {
+manifests::DeviceKind FindDevice(const std::string& device, int64_t min_memory_bytes, const ClusterCapacity& cluster) {
   const std::vector<std::string> wanted = Words(device);
-  const int64_t least_mebibytes = (least_memory_bytes + kMebibyte - 1) / kMebibyte;
+  const int64_t min_mebibytes = (min_memory_bytes + kMebibyte - 1) / kMebibyte;
   for (const KindLabel& kind : kKindLabels) {
     std::set<std::string> values;
     bool bounded = false;  // some node says how much memory its devices have
@@ -206,12 +207,12 @@ manifests::DeviceKind FindDevice(const std::string& device, int64_t least_memory
       const auto value = Label(node, kind.label);
       if (!value.has_value() || !Names(wanted, *value)) continue;
       const auto memory = Label(node, kind.memory_label);
-      bounded = bounded || (memory.has_value() && least_mebibytes > 0);
-      const LabelRequirement enough{kind.memory_label, "Gt", {absl::StrCat(least_mebibytes - 1)}};
-      if (!memory.has_value() || least_mebibytes == 0 || Holds(enough, memory)) values.insert(*value);
+      bounded = bounded || (memory.has_value() && min_mebibytes > 0);
+      const LabelRequirement enough{kind.memory_label, "Gt", {absl::StrCat(min_mebibytes - 1)}};
+      if (!memory.has_value() || min_mebibytes == 0 || Holds(enough, memory)) values.insert(*value);
     }
     if (values.empty()) continue;
-    return {kind.label, {values.begin(), values.end()}, kind.resource, bounded ? kind.memory_label : "", least_mebibytes};
+    return {kind.label, {values.begin(), values.end()}, kind.resource, bounded ? kind.memory_label : "", min_mebibytes};
   }
   return {};
 }

@@ -23,14 +23,14 @@ class CapacityTest : public ::testing::Test {
     return node;
   }
   static JobRefPtr Job(const std::string& uid) { return std::make_shared<const JobRef>(JobRef{.uid = uid}); }
-  static std::shared_ptr<const kube::Amounts> Requests(int64_t millicpus) {
-    return std::make_shared<const kube::Amounts>(kube::Amounts{{"cpu", millicpus}, {"pods", 1}});
+  static std::shared_ptr<const kube::ResourceList> Requests(int64_t millicpus) {
+    return std::make_shared<const kube::ResourceList>(kube::ResourceList{{"cpu", millicpus}, {"pods", 1}});
   }
   FreeCapacity Find(const std::string& job = "me") const { return FreeCapacityFor(shape_, cluster_, job, reserved_); }
 
   ClusterCapacity cluster_;
-  PodShape shape_{.requests = {{"cpu", 2000}, {"memory", kGibibyte}, {"pods", 1}}};
-  std::vector<SharedAmounts> reserved_;
+  PodRequirements shape_{.requests = {{"cpu", 2000}, {"memory", kGibibyte}, {"pods", 1}}};
+  std::vector<SharedResourceList> reserved_;
 };
 
 TEST_F(CapacityTest, RoomIsCountedNodeByNode) {
@@ -117,7 +117,7 @@ TEST_F(CapacityTest, PodsThatWaitAndRoomThatIsPromisedAreTaken) {
   AddNode(4);
   cluster_.waiting = {{Job("other"), Requests(1500)}, {Job("me"), Requests(1500)}};
   EXPECT_EQ(Find().pods, 2) << "one's own are not counted";
-  reserved_ = {std::make_shared<const kube::Amounts>(kube::Amounts{{"cpu", 2000}, {"pods", 1}})};
+  reserved_ = {std::make_shared<const kube::ResourceList>(kube::ResourceList{{"cpu", 2000}, {"pods", 1}})};
   EXPECT_EQ(Find().pods, 1);
 }
 

@@ -15,7 +15,7 @@ constexpr char kByJob[] = "job";
 constexpr absl::Duration kCompareTimeout = absl::Minutes(2);
 
 const CachedPod& AsPod(const kube::Object& object) { return static_cast<const CachedPod&>(object); }
-const CachedOwnerConfigMap& AsAnchor(const kube::Object& object) { return static_cast<const CachedOwnerConfigMap&>(object); }
+const CachedOwnerConfigMap& AsOwnerConfigMap(const kube::Object& object) { return static_cast<const CachedOwnerConfigMap&>(object); }
 
 manifests::JobIdentity IdentityOf(const kube::ObjectMeta& meta, const JobRef& job) {
   return {.name = job.name, .ns = meta.ns, .uid = job.uid, .origin = ""};
@@ -30,18 +30,18 @@ kube::Informer::Options PodOptions(const std::string& cluster, const std::string
           .limits = limits};
 }
 
-// `seen` is called with each anchor that arrives, before the informer has it.
-kube::Informer::Options AnchorOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits,
-                                      std::function<void(const CachedOwnerConfigMap&)> seen) {
+// `seen` is called with each owner ConfigMap that arrives, before the informer has it.
+kube::Informer::Options OwnerConfigMapOptions(const std::string& cluster, const std::string& origin, const kube::ReflectorLimits& limits,
+                                              std::function<void(const CachedOwnerConfigMap&)> seen) {
   return {.cluster = cluster,
           .scope = {.resource = manifests::kConfigMaps,
-                    .label_selector =
-                        absl::StrCat(manifests::kOriginLabel, "=", origin, ",", manifests::kRoleLabel, "=", manifests::kAnchorRole)},
+                    .label_selector = absl::StrCat(manifests::kOriginLabel, "=", origin, ",", manifests::kRoleLabel, "=",
+                                                   manifests::kOwnerConfigMapRole)},
           .decode =
               [seen = std::move(seen)](absl::string_view text) {
-                absl::StatusOr<kube::ObjectPtr> anchor = CachedOwnerConfigMap::Decode(text);
-                if (anchor.ok()) seen(AsAnchor(**anchor));
-                return anchor;
+                absl::StatusOr<kube::ObjectPtr> owner_config_map = CachedOwnerConfigMap::Decode(text);
+                if (owner_config_map.ok()) seen(AsOwnerConfigMap(**owner_config_map));
+                return owner_config_map;
               },
           .limits = limits};
 }
@@ -62,66 +62,67 @@ absl::Status Lost(const std::string& what, const absl::Status& why) {
 }  // namespace
 
 ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::HeartbeatClient& reads, kube::ApiClient& writes,
-                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed, std::function<void()> grew,
-                           const kube::ReflectorLimits& limits)
+                           kube::Clock& clock, const kube::InformerMetrics* metrics, JobChanged changed,
+                           std::function<void()> on_capacity_increase, const kube::ReflectorLimits& limits)
     : name_(std::move(name)),
       reads_(reads),
       writes_(writes),
       clock_(clock),
       pods_(reads, clock, metrics, PodOptions(name_, origin, limits)),
-      anchors_(reads, clock, metrics,
-               AnchorOptions(name_, origin, limits, [this](const CachedOwnerConfigMap& anchor) { Remember(anchor); })),
+      owner_config_maps_(reads, clock, metrics,
+                         OwnerConfigMapOptions(name_, origin, limits,
+                                               [this](const CachedOwnerConfigMap& owner_config_map) { Remember(owner_config_map); })),
       pod_writes_(pods_, clock),
-      anchor_writes_(anchors_, clock),
-      inventory_(name_, origin, pods_, reads, clock, metrics, std::move(grew), limits) {
+      owner_config_map_writes_(owner_config_maps_, clock),
+      inventory_(name_, origin, pods_, reads, clock, metrics, std::move(on_capacity_increase), limits) {
   const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event, const kube::Object& object, const JobRefPtr& job) {
     if (job != nullptr) changed({object.meta.ns, job->name}, !event.initial && !event.resync);
   };
   pods_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsPod(object).job); });
-  anchors_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsAnchor(object).job()); });
+  owner_config_maps_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsOwnerConfigMap(object).job()); });
   pods_.AddHandler([this, tell](const kube::InformerEvent& event) {
     if (event.kind == kube::InformerEvent::Kind::kDeleted) KeepReport(event);
     tell(event, Known(event), AsPod(Known(event)).job);
   });
-  anchors_.AddHandler([this, tell](const kube::InformerEvent& event) {
-    const CachedOwnerConfigMap& anchor = AsAnchor(Known(event));
+  owner_config_maps_.AddHandler([this, tell](const kube::InformerEvent& event) {
+    const CachedOwnerConfigMap& owner_config_map = AsOwnerConfigMap(Known(event));
     if (event.kind == kube::InformerEvent::Kind::kDeleted) {
-      if (const auto job = JobOf(anchor.View()); job.has_value()) ForgetReport(*job);
+      if (const auto job = JobOf(owner_config_map.View()); job.has_value()) ForgetReport(*job);
     }
-    Remember(anchor);  // again: ForgetAnchorsWithoutPods() may have looked between its arrival and now
-    tell(event, anchor, anchor.job());
+    Remember(owner_config_map);  // again: ForgetOwnerConfigMapsWithoutPods() may have looked between its arrival and now
+    tell(event, owner_config_map, owner_config_map.job());
   });
 }
 
 void ClusterCache::Start() {
   pods_.Start();
-  anchors_.Start();
+  owner_config_maps_.Start();
   inventory_.Start();
 }
 
 void ClusterCache::Stop() {
   pods_.Stop();
-  anchors_.Stop();
+  owner_config_maps_.Stop();
   inventory_.Stop();
 }
 
 bool ClusterCache::WaitForSync(absl::Duration timeout) {
-  return pods_.WaitForSync(timeout) && anchors_.WaitForSync(timeout) && inventory_.WaitForFirstLists(timeout);
+  return pods_.WaitForSync(timeout) && owner_config_maps_.WaitForSync(timeout) && inventory_.WaitForFirstLists(timeout);
 }
 
 bool ClusterCache::Listed() const {
-  if (!listed_) listed_ = pods_.State().synced && anchors_.State().synced && inventory_.WaitForFirstLists(absl::ZeroDuration());
+  if (!listed_) listed_ = pods_.State().synced && owner_config_maps_.State().synced && inventory_.WaitForFirstLists(absl::ZeroDuration());
   return listed_;
 }
 
 bool ClusterCache::Watched() const {
-  const bool watching = pods_.State().watching && anchors_.State().watching;
+  const bool watching = pods_.State().watching && owner_config_maps_.State().watching;
   const base::MutexLock lock(mutex_);
   return watched_ = watched_ || watching;
 }
 
 absl::Status ClusterCache::Credentials() const {
-  for (const kube::Informer* informer : {&pods_, &anchors_}) {
+  for (const kube::Informer* informer : {&pods_, &owner_config_maps_}) {
     const kube::InformerState state = informer->State();
     if (!state.watching && absl::IsUnauthenticated(state.last_error)) return Lost("no watch", state.last_error);
   }
@@ -131,7 +132,7 @@ absl::Status ClusterCache::Credentials() const {
 absl::Status ClusterCache::Connection() const {
   bool watching = true, synced = true;
   absl::Status why;
-  for (const kube::Informer* informer : {&pods_, &anchors_}) {
+  for (const kube::Informer* informer : {&pods_, &owner_config_maps_}) {
     const kube::InformerState state = informer->State();
     watching = watching && state.watching;
     synced = synced && state.synced;
@@ -161,14 +162,14 @@ absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
     std::erase_if(written_,
                   [this](const auto& of_job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writes_mutex_) { return AllSeenLocked(of_job.second); });
   }
-  ForgetAnchorsWithoutPods();
+  ForgetOwnerConfigMapsWithoutPods();
   absl::Status first;
-  for (kube::Informer* informer : {&pods_, &anchors_}) {
+  for (kube::Informer* informer : {&pods_, &owner_config_maps_}) {
     const absl::StatusOr<bool> same = informer->IsConsistent({.timeout = kCompareTimeout, .stop = stop});
     if (!same.ok()) {
       first.Update(same.status());
     } else if (!*same) {
-      base::Log(base::LogLevel::kError, absl::StrCat("cluster ", name_, ": the cache of ", informer == &pods_ ? "pods" : "anchors",
+      base::Log(base::LogLevel::kError, absl::StrCat("cluster ", name_, ": the cache of ", informer == &pods_ ? "pods" : "owner ConfigMaps",
                                                      " is not what the server has; listing again"));
       informer->Relist();
     }
@@ -177,12 +178,12 @@ absl::Status ClusterCache::CompareWithServer(std::stop_token stop) {
 }
 
 std::vector<lifecycle::PodView> ClusterCache::PodsOf(const manifests::JobIdentity& job) const {
-  const std::set<std::string> anchors = AnchorUids(job);
+  const std::set<std::string> owner_config_maps = OwnerConfigMapUids(job);
   std::vector<lifecycle::PodView> views;
   for (const kube::ObjectPtr& object : pods_.Find(kByJob, job.uid)) {
     const CachedPod& pod = AsPod(*object);
     lifecycle::PodView view = pod.View(name_);
-    if (!IsPodOf(view, job, anchors)) continue;
+    if (!IsPodOf(view, job, owner_config_maps)) continue;
     view.node_away_since = inventory_.AwaySince(pod.node);
     if (view.node_away_since.has_value()) view.node = pod.node;
     if (view.reason == "Unschedulable") {
@@ -195,37 +196,38 @@ std::vector<lifecycle::PodView> ClusterCache::PodsOf(const manifests::JobIdentit
 }
 
 std::optional<OwnerConfigMapView> ClusterCache::OwnerConfigMapOf(const manifests::JobIdentity& job) const {
-  for (const kube::ObjectPtr& object : anchors_.Find(kByJob, job.uid)) {
-    if (OwnerConfigMapView anchor = AsAnchor(*object).View(); IsOwnerConfigMapOf(anchor, job)) return anchor;
+  for (const kube::ObjectPtr& object : owner_config_maps_.Find(kByJob, job.uid)) {
+    if (OwnerConfigMapView owner_config_map = AsOwnerConfigMap(*object).View(); IsOwnerConfigMapOf(owner_config_map, job))
+      return owner_config_map;
   }
   return std::nullopt;
 }
 
-std::set<std::string> ClusterCache::AnchorUids(const manifests::JobIdentity& job) const {
+std::set<std::string> ClusterCache::OwnerConfigMapUids(const manifests::JobIdentity& job) const {
   std::set<std::string> uids;
   {
     const base::MutexLock lock(left_mutex_);
-    if (const auto at = anchors_seen_.find(KeyOf(job)); at != anchors_seen_.end()) uids = at->second;
+    if (const auto at = owner_config_maps_seen_.find(KeyOf(job)); at != owner_config_maps_seen_.end()) uids = at->second;
   }
-  if (const auto anchor = OwnerConfigMapOf(job)) uids.insert(anchor->uid);
+  if (const auto owner_config_map = OwnerConfigMapOf(job)) uids.insert(owner_config_map->uid);
   return uids;
 }
 
-// When an anchor has gone, pods of it may be at work until the cluster's own garbage collector finds them, and others must not work beside
-// them. It is remembered before the informer has it: an anchor may come and go before a handler sees either.
+// When an owner ConfigMap has gone, pods of it may be at work until the cluster's own garbage collector finds them, and others must not
+// work beside them. It is remembered before the informer has it: an owner ConfigMap may come and go before a handler sees either.
 void ClusterCache::Remember(const CachedOwnerConfigMap& seen) {
-  const OwnerConfigMapView anchor = seen.View();
-  const std::optional<manifests::JobIdentity> job = JobOf(anchor);
+  const OwnerConfigMapView owner_config_map = seen.View();
+  const std::optional<manifests::JobIdentity> job = JobOf(owner_config_map);
   if (!job.has_value()) return;
   const base::MutexLock lock(left_mutex_);
-  anchors_seen_[KeyOf(*job)].insert(anchor.uid);
+  owner_config_maps_seen_[KeyOf(*job)].insert(owner_config_map.uid);
 }
 
-void ClusterCache::ForgetAnchorsWithoutPods() {
+void ClusterCache::ForgetOwnerConfigMapsWithoutPods() {
   const base::MutexLock lock(left_mutex_);
-  std::erase_if(anchors_seen_, [this](const auto& of_job) {
+  std::erase_if(owner_config_maps_seen_, [this](const auto& of_job) {
     const std::string& uid = of_job.first.uid;
-    return pods_.Find(kByJob, uid).empty() && anchors_.Find(kByJob, uid).empty();
+    return pods_.Find(kByJob, uid).empty() && owner_config_maps_.Find(kByJob, uid).empty();
   });
 }
 
@@ -237,14 +239,14 @@ void ClusterCache::KeepReport(const kube::InformerEvent& gone) {
     if (cached == nullptr || cached->job == nullptr) continue;
     const lifecycle::PodView view = cached->View(name_);
     const manifests::JobIdentity job = IdentityOf(cached->meta, *cached->job);
-    if (view.role != manifests::kBrokerRole || !view.report.has_value() || !IsPodOf(view, job, AnchorUids(job))) continue;
+    if (view.role != manifests::kBrokerRole || !view.report.has_value() || !IsPodOf(view, job, OwnerConfigMapUids(job))) continue;
     {
       const base::MutexLock lock(left_mutex_);
       const BrokerReport report{view.attempt, *view.report, view.disruption};
       const auto [at, is_new] = reports_.try_emplace(KeyOf(job), report);
       if (!is_new && at->second.attempt <= view.attempt) at->second = report;
     }
-    // Whose anchor went first is asked about no more. The other way round, the anchor's own end does it.
+    // Whose owner ConfigMap went first is asked about no more. The other way round, the owner ConfigMap's own end does it.
     if (!OwnerConfigMapOf(job).has_value()) ForgetReport(job);
     return;
   }
@@ -263,8 +265,9 @@ std::optional<BrokerReport> ClusterCache::LastReportOf(const manifests::JobIdent
 
 std::vector<OwnerConfigMapView> ClusterCache::OwnerConfigMaps() const {
   std::vector<OwnerConfigMapView> views;
-  for (const kube::ObjectPtr& object : anchors_.All()) {
-    if (OwnerConfigMapView anchor = AsAnchor(*object).View(); JobOf(anchor).has_value()) views.push_back(std::move(anchor));
+  for (const kube::ObjectPtr& object : owner_config_maps_.All()) {
+    if (OwnerConfigMapView owner_config_map = AsOwnerConfigMap(*object).View(); JobOf(owner_config_map).has_value())
+      views.push_back(std::move(owner_config_map));
   }
   return views;
 }
@@ -275,7 +278,7 @@ void ClusterCache::Wrote(const std::string& job_uid, const kube::Resource& resou
   const kube::ObjectMeta& meta = (*object)->meta;
   const base::MutexLock lock(writes_mutex_);
   written_[job_uid].insert(meta.Key());
-  (resource.plural == manifests::kPods.plural ? pod_writes_ : anchor_writes_).Wrote(meta.Key(), meta.resource_version);
+  (resource.plural == manifests::kPods.plural ? pod_writes_ : owner_config_map_writes_).Wrote(meta.Key(), meta.resource_version);
 }
 
 bool ClusterCache::SeenWrites(const std::string& job_uid) {
@@ -289,7 +292,7 @@ bool ClusterCache::SeenWrites(const std::string& job_uid) {
 
 bool ClusterCache::AllSeenLocked(const std::set<kube::ObjectKey>& keys) {
   const auto matters = [&](const kube::ObjectKey& key) { return keys.contains(key); };
-  return pod_writes_.AllSeen(matters) && anchor_writes_.AllSeen(matters);
+  return pod_writes_.AllSeen(matters) && owner_config_map_writes_.AllSeen(matters);
 }
 
 }  // namespace fusionllm::op::cache

@@ -38,24 +38,27 @@ class ClusterCacheTest : public ::testing::Test {
   static manifests::JobIdentity Job(const std::string& name) {
     return {.name = name, .ns = "default", .uid = name + "-uid", .origin = "hub"};
   }
-  // As the job's anchor owns what is made beside it.
-  json OwnedByAnchorOf(const std::string& job) {
-    if (!anchor_uids_.contains(job)) CreateAnchor(job);
-    return json::array(
-        {{{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"name", job + "-anchor"}, {"uid", anchor_uids_[job]}, {"controller", true}}});
+  // As the job's owner ConfigMap owns what is made beside it.
+  json OwnedByConfigMapOf(const std::string& job) {
+    if (!owner_config_map_uids_.contains(job)) CreateOwnerConfigMap(job);
+    return json::array({{{"apiVersion", "v1"},
+                         {"kind", "ConfigMap"},
+                         {"name", job + "-anchor"},
+                         {"uid", owner_config_map_uids_[job]},
+                         {"controller", true}}});
   }
-  std::string CreateAnchor(const std::string& job) {
+  std::string CreateOwnerConfigMap(const std::string& job) {
     const json object = {{"apiVersion", "v1"},
                          {"kind", "ConfigMap"},
                          {"metadata",
                           {{"name", job + "-anchor"},
                            {"labels",
                             {{manifests::kOriginLabel, "hub"},
-                             {manifests::kRoleLabel, manifests::kAnchorRole},
+                             {manifests::kRoleLabel, manifests::kOwnerConfigMapRole},
                              {manifests::kJobLabel, job},
                              {manifests::kJobUidLabel, job + "-uid"}}}}}};
     std::string made = client_.Create(manifests::kConfigMaps, "default", object.dump(), {}, {}).value();
-    anchor_uids_[job] = json::parse(made)["metadata"]["uid"];
+    owner_config_map_uids_[job] = json::parse(made)["metadata"]["uid"];
     return made;
   }
   void CreateBroker(const std::string& job, int attempt = 3) {
@@ -63,7 +66,7 @@ class ClusterCacheTest : public ::testing::Test {
                       {"kind", "Pod"},
                       {"metadata",
                        {{"name", absl::StrCat(job, "-broker-r", attempt)},
-                        {"ownerReferences", OwnedByAnchorOf(job)},
+                        {"ownerReferences", OwnedByConfigMapOf(job)},
                         {"labels",
                          {{manifests::kOriginLabel, "hub"},
                           {manifests::kRoleLabel, manifests::kBrokerRole},
@@ -91,7 +94,7 @@ class ClusterCacheTest : public ::testing::Test {
                       {"kind", "Pod"},
                       {"metadata",
                        {{"name", "a-paris-0-r0"},
-                        {"ownerReferences", OwnedByAnchorOf("a")},
+                        {"ownerReferences", OwnedByConfigMapOf("a")},
                         {"labels",
                          {{manifests::kOriginLabel, "hub"},
                           {manifests::kRoleLabel, manifests::kExecutorRole},
@@ -118,8 +121,8 @@ class ClusterCacheTest : public ::testing::Test {
   // Until the cache has heard of all that has happened to pods so far; not of what comes and goes meanwhile.
   void AwaitPods() {
     const std::string job = absl::StrCat("other-", ++others_);
-    CreateAnchor(job);
-    AwaitWordOf(job);  // that of the anchor says nothing of pods
+    CreateOwnerConfigMap(job);
+    AwaitWordOf(job);  // that of the owner ConfigMap says nothing of pods
     CreateBroker(job);
     AwaitWordOf(job);
   }
@@ -137,12 +140,12 @@ class ClusterCacheTest : public ::testing::Test {
   }
 
   int others_ = 0;
-  std::map<std::string, std::string> anchor_uids_;  // by job
+  std::map<std::string, std::string> owner_config_map_uids_;  // by job
   std::mutex mutex_;
   std::set<std::string> changed_jobs_;  // jobs; guarded by mutex_
   kube::Clock& clock_ = kube::RealClock();
   kube::testing::FakeApiServer server_{clock_};
-  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, clock_};
+  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"}, {}, clock_};
   kube::HeartbeatClient reads_{client_, clock_};
   ClusterCache cache_{"paris", "hub", reads_, client_, clock_, nullptr, [this](const kube::ObjectKey& job, bool) {
                         const std::lock_guard lock(mutex_);
@@ -245,20 +248,20 @@ TEST_F(ClusterCacheTest, NodeStateIsUnknownWithoutWatch) {
 
 TEST_F(ClusterCacheTest, ItSaysWhetherItShowsWhatWasWritten) {
   EXPECT_TRUE(cache_.SeenWrites("a-uid"));
-  json later = json::parse(CreateAnchor("a"));
+  json later = json::parse(CreateOwnerConfigMap("a"));
   const std::string name = later["metadata"]["name"];
   later["metadata"]["resourceVersion"] = absl::StrCat(later["metadata"]["resourceVersion"].get<std::string>(), "0");  // as if much later
   cache_.Wrote("a-uid", manifests::kConfigMaps, later.dump());
   EXPECT_FALSE(cache_.SeenWrites("a-uid"));
   EXPECT_TRUE(cache_.SeenWrites("b-uid")) << "of another job nothing was written";
-  const std::string written = CreateAnchor("c");
+  const std::string written = CreateOwnerConfigMap("c");
   cache_.Wrote("c-uid", manifests::kConfigMaps, written);
   EXPECT_TRUE(Eventually([&] { return cache_.SeenWrites("c-uid"); }));
   EXPECT_TRUE(cache_.OwnerConfigMapOf(Job("c")).has_value()) << "seen is seen";
 }
 
-TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
-  CreateAnchor("a");
+TEST_F(ClusterCacheTest, LastReportStaysAsLongAsTheOwnerConfigMap) {
+  CreateOwnerConfigMap("a");
   CreateBroker("a");
   ASSERT_TRUE(Eventually([&] { return cache_.PodsOf(Job("a")).size() == 1 && cache_.OwnerConfigMapOf(Job("a")).has_value(); }));
   EXPECT_FALSE(cache_.LastReportOf(Job("a")).has_value());
@@ -278,12 +281,12 @@ TEST_F(ClusterCacheTest, WhatABrokerHasLeftBehindStaysAsLongAsItsJobsAnchor) {
 TEST_F(ClusterCacheTest, WhatLooksLikeAJobsIsNotTheJobs) {
   const json ns = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", "other"}}}};
   ASSERT_TRUE(client_.Create(manifests::kNamespaces, "", ns.dump(), {}, {}).ok());
-  CreateAnchor("a");
+  CreateOwnerConfigMap("a");
   CreateBroker("a", 1);
   AwaitPods();
   ASSERT_TRUE(Eventually([&] { return cache_.PodsOf(Job("a")).size() == 1; }));
   const json broker = json::parse(client_.Get(manifests::kPods, {"default", "a-broker-r1"}, {}).value());
-  const json anchor = json::parse(client_.Get(manifests::kConfigMaps, {"default", "a-anchor"}, {}).value());
+  const json owner_config_map = json::parse(client_.Get(manifests::kConfigMaps, {"default", "a-anchor"}, {}).value());
   const auto imitate = [&](const kube::Resource& resource, const json& original, const std::string& where, const json& change) {
     json copy = {{"apiVersion", "v1"},
                  {"kind", resource.kind},
@@ -294,7 +297,7 @@ TEST_F(ClusterCacheTest, WhatLooksLikeAJobsIsNotTheJobs) {
     EXPECT_TRUE(made.ok()) << made.status();
   };
   json foreign = broker["metadata"]["ownerReferences"];
-  foreign[0]["uid"] = json::parse(CreateAnchor("b"))["metadata"]["uid"];
+  foreign[0]["uid"] = json::parse(CreateOwnerConfigMap("b"))["metadata"]["uid"];
   const json second = {{"labels", {{manifests::kAttemptLabel, "2"}}}, {"name", "a-broker-r2"}};
   json without = second, with_foreign = second;
   without["ownerReferences"] = nullptr;
@@ -305,23 +308,23 @@ TEST_F(ClusterCacheTest, WhatLooksLikeAJobsIsNotTheJobs) {
   imitate(manifests::kPods, broker, "default", {{"name", "innocent"}});
   imitate(manifests::kPods, broker, "default", without);
   imitate(manifests::kPods, broker, "default", with_foreign);
-  imitate(manifests::kConfigMaps, anchor, "other", json::object());
-  imitate(manifests::kConfigMaps, anchor, "default", {{"name", "innocent"}});
+  imitate(manifests::kConfigMaps, owner_config_map, "other", json::object());
+  imitate(manifests::kConfigMaps, owner_config_map, "default", {{"name", "innocent"}});
   EndBroker("a", 3);  // the last word of none
   AwaitPods();
-  CreateAnchor("last");
+  CreateOwnerConfigMap("last");
   ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMapOf(Job("last")).has_value(); }));
   const std::vector<lifecycle::PodView> pods = cache_.PodsOf(Job("a"));
   ASSERT_EQ(pods.size(), 1);
   EXPECT_EQ(pods[0].uid, broker["metadata"]["uid"]);
-  EXPECT_EQ(cache_.OwnerConfigMapOf(Job("a"))->uid, anchor["metadata"]["uid"]);
+  EXPECT_EQ(cache_.OwnerConfigMapOf(Job("a"))->uid, owner_config_map["metadata"]["uid"]);
   EXPECT_FALSE(cache_.LastReportOf(Job("a")).has_value());
   for (const OwnerConfigMapView& one : cache_.OwnerConfigMaps()) EXPECT_NE(one.name, "innocent");
   EXPECT_TRUE(cache_.PodsOf({.name = "a", .ns = "other", .uid = "a-uid", .origin = "hub"}).empty()) << "its owner is not there";
 }
 
 TEST_F(ClusterCacheTest, OfSeveralBrokersTheNewestHasTheLastWord) {
-  CreateAnchor("a");
+  CreateOwnerConfigMap("a");
   ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMapOf(Job("a")).has_value(); }));
   for (const auto& [attempt, newest] : {std::pair(3, 3), std::pair(5, 5), std::pair(4, 5)}) {
     CreateBroker("a", attempt);
@@ -333,7 +336,7 @@ TEST_F(ClusterCacheTest, OfSeveralBrokersTheNewestHasTheLastWord) {
   }
 }
 
-TEST_F(ClusterCacheTest, NothingIsKeptOfABrokerWhoseAnchorWentFirst) {
+TEST_F(ClusterCacheTest, KeepsNoReportOnceTheOwnerConfigMapIsGone) {
   CreateBroker("a");
   AwaitPods();
   // So that the garbage collector does not take it away at once.
@@ -373,7 +376,7 @@ TEST_F(ClusterCacheTest, OnlyObjectsOfThisOriginAreAskedFor) {
 }
 
 TEST_F(ClusterCacheTest, OnlyWhatHasJustChangedIsUrgent) {
-  CreateAnchor("before");
+  CreateOwnerConfigMap("before");
   CreateBroker("before");
   kube::testing::FakeClock clock;
   kube::HeartbeatClient reads(client_, clock_);
@@ -391,8 +394,8 @@ TEST_F(ClusterCacheTest, OnlyWhatHasJustChangedIsUrgent) {
     changed.push_back(absl::StrCat(job.name, urgent ? " now" : ""));
   });
   cache.Start();
-  EXPECT_THAT(await(2), ElementsAre("before", "before")) << "its pod and its anchor";
-  CreateAnchor("after");
+  EXPECT_THAT(await(2), ElementsAre("before", "before")) << "its pod and its owner ConfigMap";
+  CreateOwnerConfigMap("after");
   EXPECT_THAT(await(1), ElementsAre("after now"));
   CreateBroker("after");
   EXPECT_THAT(await(1), ElementsAre("after now"));
@@ -402,7 +405,7 @@ TEST_F(ClusterCacheTest, OnlyWhatHasJustChangedIsUrgent) {
 }
 
 TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {
-  CreateAnchor("a");
+  CreateOwnerConfigMap("a");
   ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMaps().size() == 1 && server_.open_watches() == 4; }));
   server_.ForgetRequests();
   EXPECT_TRUE(cache_.CompareWithServer({}).ok());
@@ -412,7 +415,7 @@ TEST_F(ClusterCacheTest, ACacheThatIsRightIsLeftAlone) {
 
 TEST_F(ClusterCacheTest, InconsistentCacheIsRelisted) {
   // A proxy on the way gives the list of a server that lags behind for the newest one: the object is never delivered.
-  const std::string text = CreateAnchor("a");
+  const std::string text = CreateOwnerConfigMap("a");
   ASSERT_TRUE(Eventually([&] { return cache_.OwnerConfigMaps().size() == 1; }));
   const std::string version = json::parse(text)["metadata"]["resourceVersion"];
   json list = {{"apiVersion", "v1"}, {"kind", "ConfigMapList"}, {"metadata", {{"resourceVersion", version}}}, {"items", json::array()}};

@@ -75,7 +75,7 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
     }
     const auto at = index.find(pod.node);
     if (at == index.end()) continue;  // its node has gone
-    kube::AddAmounts(*pod.requests, capacity->nodes[at->second].taken);
+    kube::AddResourceList(*pod.requests, capacity->nodes[at->second].taken);
     if (pod.job != nullptr) capacity->of_jobs.push_back({pod.job, at->second, pod.requests});
   }
   // Each takes the first place that it fits into, and leaves what it leaves to the next.
@@ -87,20 +87,20 @@ std::shared_ptr<const ClusterCapacity> CapacityOf(std::vector<kube::ObjectPtr> n
 }  // namespace
 
 ClusterInventory::ClusterInventory(const std::string& cluster, const std::string& origin, kube::Informer& ours, kube::ApiClient& client,
-                                   kube::Clock& clock, const kube::InformerMetrics* metrics, std::function<void()> grew,
+                                   kube::Clock& clock, const kube::InformerMetrics* metrics, std::function<void()> on_capacity_increase,
                                    const kube::ReflectorLimits& limits)
     : ours_(ours),
       nodes_(client, clock, metrics, NodeOptions(cluster, limits)),
       others_(client, clock, metrics, OtherOptions(cluster, origin, limits)) {
-  if (grew == nullptr) return;
+  if (on_capacity_increase == nullptr) return;
   using Kind = kube::InformerEvent::Kind;
-  nodes_.AddHandler([grew](const kube::InformerEvent& event) {
+  nodes_.AddHandler([on_capacity_increase](const kube::InformerEvent& event) {
     if (event.resync || event.kind == Kind::kDeleted) return;
-    if (event.kind == Kind::kAdded || event.old == nullptr || MayHaveGrown(AsNode(event.old), AsNode(event.object))) grew();
+    if (event.kind == Kind::kAdded || event.old == nullptr || MayHaveGrown(AsNode(event.old), AsNode(event.object))) on_capacity_increase();
   });
   for (kube::Informer* pods : {&ours_, &others_}) {
-    pods->AddHandler([grew](const kube::InformerEvent& event) {
-      if (HasFreed(event)) grew();
+    pods->AddHandler([on_capacity_increase](const kube::InformerEvent& event) {
+      if (HasFreed(event)) on_capacity_increase();
     });
   }
 }

@@ -19,11 +19,13 @@ namespace fusionllm::op::cache {
 
 class ClusterInventory {
  public:
-  // `ours` caches a JobPod for each pod with this origin, and is started and stopped by its owner; all calls of `grew` are over when
-  // it and the inventory are stopped. It, `client`, `clock` and `metrics` (which may be null) must outlive the inventory. `grew`: called on
-  // a thread of `ours` or the inventory whenever there may be more room than before; may be empty. `limits`: of each cache.
+  // `ours` caches a JobPod for each pod with this origin, and is started and stopped by its owner; all calls of `on_capacity_increase` are
+  // over when it and the inventory are stopped. It, `client`, `clock` and `metrics` (which may be null) must outlive the inventory.
+  // `on_capacity_increase`: called on a thread of `ours` or the inventory whenever there may be more room than before; may be empty.
+  // `limits`: of each cache.
   ClusterInventory(const std::string& cluster, const std::string& origin, kube::Informer& ours, kube::ApiClient& client, kube::Clock& clock,
-                   const kube::InformerMetrics* metrics, std::function<void()> grew, const kube::ReflectorLimits& limits = {});
+                   const kube::InformerMetrics* metrics, std::function<void()> on_capacity_increase,
+                   const kube::ReflectorLimits& limits = {});
 
   void Start();
   void Stop();

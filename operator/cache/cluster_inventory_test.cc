@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 class ClusterInventoryTest : public ::testing::Test {
  protected:
   ClusterInventoryTest()
-      : rest_(kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      : rest_(kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
               kube::RestClientOptions{}, clock_) {}
 
   void AddNode(const std::string& name, const char* ready = "True") {
@@ -96,12 +96,12 @@ TEST_F(ClusterInventoryTest, SeesNodesAndWhatTheirPodsTake) {
   EXPECT_TRUE(capacity.nodes[0].ready);
   EXPECT_EQ(capacity.nodes[0].labels.at("pool"), "a");
   EXPECT_EQ(capacity.nodes[0].allocatable.at("cpu"), 4000);
-  EXPECT_EQ(capacity.nodes[0].taken, (kube::Amounts{{"cpu", 1000}, {"pods", 2}}));
+  EXPECT_EQ(capacity.nodes[0].taken, (kube::ResourceList{{"cpu", 1000}, {"pods", 2}}));
   ASSERT_EQ(capacity.of_jobs.size(), 2);
   const PlacedPod& ours = capacity.of_jobs[capacity.of_jobs[0].job->uid == "u1" ? 0 : 1];
   EXPECT_EQ(ours.job->uid, "u1");
   EXPECT_EQ(ours.node, 0);
-  EXPECT_EQ(*ours.requests, (kube::Amounts{{"cpu", 500}, {"pods", 1}}));
+  EXPECT_EQ(*ours.requests, (kube::ResourceList{{"cpu", 500}, {"pods", 1}}));
   EXPECT_FALSE(capacity.nodes[1].ready);
   ASSERT_EQ(capacity.waiting.size(), 1);
   EXPECT_EQ(capacity.waiting[0].job->uid, "u1");
@@ -126,7 +126,7 @@ TEST_F(ClusterInventoryTest, WhatWaitsIsInTheOrderOfItsNames) {
   ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) { return capacity.waiting.size() == kMany; }));
   const auto capacity = inventory_.Capacity();
   for (size_t i = 0; i < kMany; ++i) {
-    EXPECT_EQ(kube::AmountOf(*capacity->waiting[i].requests, kube::kCpu), 1000 * static_cast<int64_t>(i + 1));
+    EXPECT_EQ(kube::QuantityOf(*capacity->waiting[i].requests, kube::kCpu), 1000 * static_cast<int64_t>(i + 1));
   }
 }
 
@@ -137,7 +137,7 @@ TEST_F(ClusterInventoryTest, FinishedPodFreesCapacity) {
          "n1");
   Start();
   ASSERT_TRUE(Eventually([](const ClusterCapacity& capacity) {
-    return capacity.nodes.size() == 1 && kube::AmountOf(capacity.nodes[0].taken, kube::kPodCount) == 2;
+    return capacity.nodes.size() == 1 && kube::QuantityOf(capacity.nodes[0].taken, kube::kPodCount) == 2;
   }));
   // Caches have what is there a moment before they deliver it, and what ends before it was delivered was never there.
   ASSERT_TRUE(inventory_.WaitForSync(absl::Minutes(1)));

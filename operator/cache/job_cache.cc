@@ -131,7 +131,7 @@ bool JobCache::SeenWrites(const kube::ObjectKey& key) {
   return part == nullptr || part->writes.Seen(key);
 }
 
-void JobCache::TouchAll() const {
+void JobCache::ResyncAll() const {
   for (const kube::ObjectPtr& job : Objects()) changed_(job->meta.Key(), /*urgent=*/false);
 }
 

@@ -37,7 +37,7 @@ class JobCache : public JobSource {
   void Wrote(const kube::ObjectKey& key, const std::string& resource_version) override;
   bool SeenWrites(const kube::ObjectKey& key) override;
   // Calls `changed` for each job, as if it had changed.
-  void TouchAll() const;
+  void ResyncAll() const;
   // Compares the cache with the server, and lists again if they differ, which is logged and counted. Blocks; an error: it is not known.
   absl::Status CompareWithServer(std::stop_token stop);
 

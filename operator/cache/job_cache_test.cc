@@ -55,7 +55,7 @@ class JobCacheTest : public ::testing::Test {
   kube::Clock& real_ = kube::RealClock();
   kube::testing::FakeClock clock_;  // of the cache
   kube::testing::FakeApiServer server_{real_};
-  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, real_};
+  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"}, {}, real_};
   JobCache cache_{{}, "hub", "hub-uid", client_, clock_, nullptr, [this](const kube::ObjectKey& job, bool urgent) {
                     const std::lock_guard lock(mutex_);
                     changes_.push_back(absl::StrCat(job.name, urgent ? " now" : ""));
@@ -69,7 +69,7 @@ TEST_F(JobCacheTest, OnlyWhatHasJustChangedIsUrgent) {
   EXPECT_THAT(TakeChanges(2), UnorderedElementsAre("a", "b")) << "that were there before";
   Create("c");
   EXPECT_THAT(TakeChanges(1), UnorderedElementsAre("c now"));
-  cache_.TouchAll();
+  cache_.ResyncAll();
   EXPECT_THAT(TakeChanges(3), UnorderedElementsAre("a", "b", "c"));
   clock_.Advance(absl::Hours(10));
   EXPECT_THAT(TakeChanges(3), UnorderedElementsAre("a", "b", "c")) << "told again for safety";

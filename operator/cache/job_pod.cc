@@ -30,7 +30,7 @@ JobRefPtr OwnedBy(const JobRef& job, const std::string& owner) {
 }
 
 absl::Status ReadJobPod(absl::string_view json, JobPod& pod) {
-  FUSIONLLM_RETURN_IF_ERROR(kube::ReadPodDemand(json, pod));
+  FUSIONLLM_RETURN_IF_ERROR(kube::ReadPodResources(json, pod));
   pod.job = JobRefOf(pod.meta);
   pod.executor = pod.job != nullptr && pod.meta.Label(manifests::kRoleLabel) == manifests::kExecutorRole;
   pod.meta.DropLabels();

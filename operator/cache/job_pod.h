@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "lib/kube/watch/pod_demand.h"
+#include "lib/kube/watch/pod_resources.h"
 
 namespace fusionllm::op::cache {
 
@@ -14,7 +14,7 @@ struct JobRef {
   std::string name;
   std::string uid;
   std::string hub;         // uid of the hub that made it
-  std::string owner = "";  // of a pod: uid of the anchor that owns it; empty: not asked for
+  std::string owner = "";  // of a pod: uid of the owner ConfigMap; empty: not asked for
 
   bool operator==(const JobRef&) const = default;
   template <class H>
@@ -28,9 +28,9 @@ JobRefPtr JobRefOf(const kube::ObjectMeta& meta);
 // The same job's, with this owner.
 JobRefPtr OwnedBy(const JobRef& job, const std::string& owner);
 
-struct JobPod : kube::PodDemand {
+struct JobPod : kube::PodResources {
   size_t Bytes() const override {
-    return PodDemand::Bytes() + (job == nullptr ? 0 : job->name.size() + job->uid.size() + job->hub.size() + job->owner.size());
+    return PodResources::Bytes() + (job == nullptr ? 0 : job->name.size() + job->uid.size() + job->hub.size() + job->owner.size());
   }
   JobRefPtr job;
   bool executor = false;

@@ -34,18 +34,19 @@ class Member {
   virtual bool reachable() const = 0;
   // Out of reach for so long that what ran there counts as lost.
   virtual bool lost() const = 0;
-  // What is there was read once: without that, pods and anchors that it does not tell of may be there all the same.
+  // What is there was read once: without that, pods and owner ConfigMaps that it does not tell of may be there all the same.
   virtual bool listed() const { return true; }
   virtual kube::ApiClient& client() const = 0;
-  // Those alone that the job's anchor owns, by their names and in its namespace: those who may make pods anywhere may give them its labels.
+  // Those alone that the job's owner ConfigMap owns, by their names and in its namespace: those who may make pods anywhere may give them
+  // its labels.
   virtual std::vector<lifecycle::PodView> PodsOf(const manifests::JobIdentity& job) const = 0;
   virtual std::optional<OwnerConfigMapView> OwnerConfigMapOf(const manifests::JobIdentity& job) const = 0;
   // What the newest broker that is gone has left behind: its pod may have gone before anybody looked at it as it was at its end. Nothing:
-  // none was seen to go, or its job has no anchor any more.
+  // none was seen to go, or its job has no owner ConfigMap any more.
   virtual std::optional<BrokerReport> LastReportOf(const manifests::JobIdentity& job) const { return std::nullopt; }
   // Of all jobs, other hubs' of the same origin with them.
   virtual std::vector<OwnerConfigMapView> OwnerConfigMaps() const = 0;
-  // The server's answer to a write of a pod or an anchor of the job.
+  // The server's answer to a write of a pod or an owner ConfigMap of the job.
   virtual void Wrote(const std::string& job_uid, const kube::Resource& resource, const std::string& answer) = 0;
   // Whether the caches show all that was written for the job.
   virtual bool SeenWrites(const std::string& job_uid) = 0;
@@ -75,9 +76,9 @@ struct ClusterFacts {
 };
 
 // Whether a registered cluster can be worked with now.
-struct Presence {
+struct ConnectionState {
   bool connected = false;
-  absl::Duration away_for;  // as its status tells; zero while it is connected, or nothing else is known
+  absl::Duration disconnected_for;  // as its status tells; zero while it is connected, or nothing else is known
 };
 
 // The clusters that lend devices now.

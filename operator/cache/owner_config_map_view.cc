@@ -5,13 +5,15 @@
 
 namespace fusionllm::op::cache {
 
-bool IsOwnerConfigMapOf(const OwnerConfigMapView& anchor, const manifests::JobIdentity& job) {
-  return anchor.ns == job.ns && anchor.name == manifests::OwnerConfigMapName(job) && anchor.job == job.name && anchor.job_uid == job.uid;
+bool IsOwnerConfigMapOf(const OwnerConfigMapView& owner_config_map, const manifests::JobIdentity& job) {
+  return owner_config_map.ns == job.ns && owner_config_map.name == manifests::OwnerConfigMapName(job) && owner_config_map.job == job.name &&
+         owner_config_map.job_uid == job.uid;
 }
 
-std::optional<manifests::JobIdentity> JobOf(const OwnerConfigMapView& anchor) {
-  manifests::JobIdentity job{.name = anchor.job, .ns = anchor.ns, .uid = anchor.job_uid, .origin = "", .hub = anchor.hub};
-  if (job.name.empty() || job.uid.empty() || !IsOwnerConfigMapOf(anchor, job)) return std::nullopt;
+std::optional<manifests::JobIdentity> JobOf(const OwnerConfigMapView& owner_config_map) {
+  manifests::JobIdentity job{
+      .name = owner_config_map.job, .ns = owner_config_map.ns, .uid = owner_config_map.job_uid, .origin = "", .hub = owner_config_map.hub};
+  if (job.name.empty() || job.uid.empty() || !IsOwnerConfigMapOf(owner_config_map, job)) return std::nullopt;
   return job;
 }
 

@@ -1,4 +1,4 @@
-// What the operator keeps of an anchor: the ConfigMap that owns all that a job has in a cluster.
+// What the operator keeps of the owner ConfigMap: it owns all that a job has in a cluster.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ struct OwnerConfigMapView {
 };
 
 // Whether it is this job's: its name and namespace are, which its labels alone do not make so.
-bool IsOwnerConfigMapOf(const OwnerConfigMapView& anchor, const manifests::JobIdentity& job);
-// Whose it says that it is; nothing: its name is not that of such a job's anchor.
-std::optional<manifests::JobIdentity> JobOf(const OwnerConfigMapView& anchor);
+bool IsOwnerConfigMapOf(const OwnerConfigMapView& owner_config_map, const manifests::JobIdentity& job);
+// Whose it says that it is; nothing: its name is not that of such a job's owner ConfigMap.
+std::optional<manifests::JobIdentity> JobOf(const OwnerConfigMapView& owner_config_map);
 
 // From the JSON of the object as an API server gives it. `meta`, if given: its metadata. InvalidArgument when it is none.
 absl::StatusOr<OwnerConfigMapView> ReadOwnerConfigMap(absl::string_view text, kube::ObjectMeta* meta = nullptr);

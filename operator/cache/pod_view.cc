@@ -48,7 +48,7 @@ void TellApartWhoGaveUp(lifecycle::PodView& view) {
 }
 
 std::string EndInWords(const ContainerState& end) {
-  const std::string sentence = SentenceOf(end.message);
+  const std::string sentence = TerminationSummary(end.message);
   return absl::StrCat("exit code ", end.exit_code.value_or(-1), ", ", end.reason, sentence.empty() ? "" : ": ", sentence);
 }
 
@@ -71,7 +71,7 @@ std::string WordsOf(const kube::ContainerStatus& container) {
   // Who is killed leaves no sentence, but perhaps the tail of a log.
   if (crashes) return WasKilledForMemory(container) ? "" : EndInWords(last);
   const ContainerState& state = container.state;
-  return state.kind == ContainerState::Kind::kTerminated ? SentenceOf(state.message) : state.message;
+  return state.kind == ContainerState::Kind::kTerminated ? TerminationSummary(state.message) : state.message;
 }
 
 // Of the first container beside the main one that waits for something or has failed: those that come before it hold it up, and the pod is
@@ -126,8 +126,8 @@ void ReadOwner(const kube::Pod& pod, lifecycle::PodView& view) {
 
 }  // namespace
 
-bool IsPodOf(const lifecycle::PodView& pod, const manifests::JobIdentity& job, const std::set<std::string>& anchors) {
-  return pod.ns == job.ns && pod.job == job.name && anchors.contains(pod.owner);
+bool IsPodOf(const lifecycle::PodView& pod, const manifests::JobIdentity& job, const std::set<std::string>& owner_config_maps) {
+  return pod.ns == job.ns && pod.job == job.name && owner_config_maps.contains(pod.owner);
 }
 
 absl::StatusOr<lifecycle::PodView> ReadPod(absl::string_view json, const std::string& cluster) {

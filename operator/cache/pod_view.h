@@ -14,7 +14,8 @@ namespace fusionllm::op::cache {
 // write labels. InvalidArgument when it is none, or none of the operator's.
 absl::StatusOr<lifecycle::PodView> ReadPod(absl::string_view json, const std::string& cluster);
 
-// Whether it is this job's, whose anchors have or had these uids: its namespace, name and owner are, which its labels alone do not make so.
-bool IsPodOf(const lifecycle::PodView& pod, const manifests::JobIdentity& job, const std::set<std::string>& anchors);
+// Whether it is this job's, whose owner ConfigMaps have or had these uids: its namespace, name and owner are, which its labels alone do not
+// make so.
+bool IsPodOf(const lifecycle::PodView& pod, const manifests::JobIdentity& job, const std::set<std::string>& owner_config_maps);
 
 }  // namespace fusionllm::op::cache

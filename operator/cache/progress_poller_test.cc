@@ -107,7 +107,7 @@ class HeldPages {
     changed_.notify_all();
     if (address.starts_with("held")) {
       ++held_;
-      most_ = std::max(most_, held_);
+      peak_ = std::max(peak_, held_);
       changed_.wait(lock, [this] { return released_; });
       --held_;
     }
@@ -126,16 +126,16 @@ class HeldPages {
     released_ = true;
     changed_.notify_all();
   }
-  int most() {
+  int peak() {
     const std::lock_guard lock(mutex_);
-    return most_;
+    return peak_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, int> asked_;
-  int held_ = 0, most_ = 0;
+  int held_ = 0, peak_ = 0;
   bool released_ = false;
 };
 
@@ -150,7 +150,7 @@ TEST_F(ProgressPollerTest, ATenantsSlowPagesDoNotHoldUpOthers) {
   pages.AwaitHeld(ProgressPoller::kThreads / 2);
   watch.Follow({"", "default", "a"}, "a", "here");
   pages.AwaitAsked("here", 100);  // again and again while none has let go of the others
-  EXPECT_EQ(pages.most(), ProgressPoller::kThreads / 2);
+  EXPECT_EQ(pages.peak(), ProgressPoller::kThreads / 2);
   pages.Release();
   pages.AwaitAsked("held-19", 1);
 }

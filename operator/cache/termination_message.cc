@@ -41,7 +41,7 @@ Line Read(absl::string_view text) {
 
 }  // namespace
 
-std::string SentenceOf(absl::string_view termination_message) {
+std::string TerminationSummary(absl::string_view termination_message) {
   std::string reason;
   bool any_of_log = false;
   for (absl::string_view text : absl::StrSplit(termination_message, '\n')) {

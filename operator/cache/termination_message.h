@@ -12,6 +12,6 @@ namespace fusionllm::op::cache {
 
 // The message itself where it is one line and none of a log; else its last line that may be a reason: of a log of ours (text, JSON or a
 // broker's record) a warning or an error, without its time and program, or what something else has written behind that log. Empty: none is.
-std::string SentenceOf(absl::string_view termination_message);
+std::string TerminationSummary(absl::string_view termination_message);
 
 }  // namespace fusionllm::op::cache

@@ -31,7 +31,7 @@ Lack LackIn(const lifecycle::Observation& seen, const lifecycle::ClusterView& cl
   bool has_broker = false;
   std::set<int> executors;  // by index
   for (const lifecycle::PodView& pod : cluster.pods) {
-    if (pod.attempt != seen.memory.attempt) continue;
+    if (pod.attempt != seen.persisted.attempt) continue;
     has_broker = has_broker || pod.role == manifests::kBrokerRole;
     if (pod.role == manifests::kExecutorRole) executors.insert(pod.index);
   }
@@ -45,27 +45,27 @@ Lack LackIn(const lifecycle::Observation& seen, const lifecycle::ClusterView& cl
 
 }  // namespace
 
-void AdmissionDryRun::LookAt(lifecycle::Observation& seen) const {
+void AdmissionDryRun::Observe(lifecycle::Observation& seen) const {
   for (lifecycle::ClusterView& cluster : seen.clusters) {
-    const DryRunResults::Standing standing = dry_run_.Of(About(seen, cluster.name));
+    const DryRunResults::Result result = dry_run_.Of(KeyOf(seen, cluster.name));
     const bool lacks = LackIn(seen, cluster).any();
     if (lacks || seen.deleted_at.has_value()) {
-      cluster.refusal = standing.refusal;
-      cluster.again = standing.again;
-      cluster.accepts = standing.accepted;
+      cluster.refusal = result.refusal;
+      cluster.retry_at = result.retry_at;
+      cluster.dry_run_accepted = result.accepted;
     }
-    if (IsHub(seen, cluster) || !lacks || !cluster.reachable || standing.accepted || standing.refusal.has_value()) continue;
-    // Before the hub's anchor says where the attempt is placed no member knows what it would have to take.
-    cluster.untried = !seen.placed || seen.now < dry_run_.Await(About(seen, cluster.name), seen.now) + kAnswerTimeout;
+    if (IsHub(seen, cluster) || !lacks || !cluster.reachable || result.accepted || result.refusal.has_value()) continue;
+    // Before the hub's owner ConfigMap says where the attempt is placed no member knows what it would have to take.
+    cluster.dry_run_pending = !seen.placed || seen.now < dry_run_.Await(KeyOf(seen, cluster.name), seen.now) + kAnswerTimeout;
   }
 }
 
 bool AdmissionDryRun::IsClosed(const lifecycle::Observation& seen, const std::string& cluster) const {
-  return seen.now < dry_run_.Of(About(seen, cluster)).again;
+  return seen.now < dry_run_.Of(KeyOf(seen, cluster)).retry_at;
 }
 
 std::string AdmissionDryRun::ConflictIn(const lifecycle::Observation& seen, const std::string& cluster) const {
-  const std::optional<lifecycle::Refusal> refusal = dry_run_.Of(About(seen, cluster)).refusal;
+  const std::optional<lifecycle::Refusal> refusal = dry_run_.Of(KeyOf(seen, cluster)).refusal;
   return refusal.has_value() && refusal->reason == kConflict ? refusal->message : "";
 }
 
@@ -73,46 +73,46 @@ void AdmissionDryRun::Try(cache::Member& member, const lifecycle::Observation& s
                           std::stop_token stop) {
   const Lack lack = LackIn(seen, here);
   if (!lack.any()) return;
-  const DryRunResults::About about = About(seen, here.name);
-  const DryRunResults::Standing standing = dry_run_.Of(about);
-  if (standing.accepted || seen.now < standing.again) return;
+  const DryRunResults::Key key = KeyOf(seen, here.name);
+  const DryRunResults::Result result = dry_run_.Of(key);
+  if (result.accepted || seen.now < result.retry_at) return;
   const absl::StatusOr<std::optional<Refused>> answer =
       DryRunPods(member,
                  {.identity = &seen.identity,
                   .job = &seen.job,
                   .images = &images_,
-                  .attempt = {.number = seen.memory.attempt, .slots = seen.slots, .hub = hub},
+                  .attempt = {.number = seen.persisted.attempt, .slots = seen.slots, .hub = hub},
                   .where = Called(seen, here),
                   .broker = lack.broker,
                   .executor = lack.executor},
                  std::move(stop));
   if (!answer.ok()) return;  // what is made meets the same
-  here.untried = false;
-  here.accepts = accepts_ = !answer->has_value();
+  here.dry_run_pending = false;
+  here.dry_run_accepted = accepts_ = !answer->has_value();
   if (accepts_) return;
-  news_ = dry_run_.Refuse(about, **answer, seen.now);
+  changed_ = dry_run_.Refuse(key, **answer, seen.now);
   here.refusal = (*answer)->refusal;
-  here.again = seen.now + (*answer)->again;
+  here.retry_at = seen.now + (*answer)->retry_after;
 }
 
-bool AdmissionDryRun::Learn(const lifecycle::Observation& seen, const lifecycle::Decision& decision, const lifecycle::ClusterView& here,
-                            const absl::Status& status) {
-  const DryRunResults::About about = About(seen, here.name);
+bool AdmissionDryRun::RecordOutcome(const lifecycle::Observation& seen, const lifecycle::Decision& decision,
+                                    const lifecycle::ClusterView& here, const absl::Status& status) {
+  const DryRunResults::Key key = KeyOf(seen, here.name);
   const std::optional<Refused> refused = RefusalOf(status, Called(seen, here));
   // An address that does not come yet is no refusal of anything.
-  if (accepts_ && !refused.has_value() && (status.ok() || AwaitsAddress(status))) news_ = dry_run_.Accept(about) || news_;
+  if (accepts_ && !refused.has_value() && (status.ok() || AwaitsAddress(status))) changed_ = dry_run_.Accept(key) || changed_;
   if (status.ok()) {
-    const bool tried = (decision.prepare || decision.delete_owner_config_maps) && here.again <= seen.now;
-    if (tried && here.refusal.has_value() && dry_run_.Succeed(about)) news_ = look_again_ = true;
+    const bool tried = (decision.prepare || decision.delete_owner_config_maps) && here.retry_at <= seen.now;
+    if (tried && here.refusal.has_value() && dry_run_.Succeed(key)) changed_ = needs_requeue_ = true;
     return false;
   }
   if (!refused.has_value()) return false;
   const bool was_closed = IsClosed(seen, here.name);
-  const bool news = dry_run_.Refuse(about, *refused, seen.now);
-  news_ = news_ || news;
+  const bool changed = dry_run_.Refuse(key, *refused, seen.now);
+  changed_ = changed_ || changed;
   // Something is to be removed, which does not wait: it is tried again as any failure is, ever later.
-  if (was_closed && !news) return false;
-  look_again_ = true;
+  if (was_closed && !changed) return false;
+  needs_requeue_ = true;
   return true;
 }
 

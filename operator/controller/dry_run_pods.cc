@@ -29,7 +29,7 @@ bool CannotBeTried(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Refused>> DryRunPods(cache::Member& member, const TrialRequest& request, std::stop_token stop) {
+absl::StatusOr<std::optional<Refused>> DryRunPods(cache::Member& member, const DryRunRequest& request, std::stop_token stop) {
   const manifests::JobIdentity& identity = *request.identity;
   const manifests::Owner owner = manifests::OwnerConfigMapReference(identity, kSomeUid);
   const kube::CallOptions call{.stop = std::move(stop)};
@@ -55,7 +55,7 @@ absl::StatusOr<std::optional<Refused>> DryRunPods(cache::Member& member, const T
     // One of the job's own is looked at when it is to be made.
     if (kube::IsApiAlreadyExists(status)) status = FindPodOfThatName(member, identity, pod, call).status();
     if (status.ok() || CannotBeTried(status)) continue;
-    if (std::optional<Refused> refused = RefusalOf(OfPod(status), request.where)) return refused;
+    if (std::optional<Refused> refused = RefusalOf(MarkPodError(status), request.where)) return refused;
     return status;
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string missing, MissingReferences(member.client(), identity, request.executor, pods, call.stop));

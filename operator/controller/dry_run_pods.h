@@ -13,7 +13,7 @@
 
 namespace fusionllm::op::controller {
 
-struct TrialRequest {
+struct DryRunRequest {
   const manifests::JobIdentity* identity = nullptr;
   const job::FusionJob* job = nullptr;
   const manifests::Images* images = nullptr;
@@ -24,6 +24,6 @@ struct TrialRequest {
 };
 
 // Nothing: it takes them. An error: it has not said, and what is made for the job meets the same. Blocks on the API server.
-absl::StatusOr<std::optional<Refused>> DryRunPods(cache::Member& member, const TrialRequest& request, std::stop_token stop);
+absl::StatusOr<std::optional<Refused>> DryRunPods(cache::Member& member, const DryRunRequest& request, std::stop_token stop);
 
 }  // namespace fusionllm::op::controller

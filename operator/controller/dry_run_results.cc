@@ -5,35 +5,35 @@
 
 namespace fusionllm::op::controller {
 
-const DryRunResults::Entry* DryRunResults::Find(const About& about) const {
-  const auto job = entries_.find(about.job_uid);
+const DryRunResults::Entry* DryRunResults::Find(const Key& key) const {
+  const auto job = entries_.find(key.job_uid);
   if (job == entries_.end()) return nullptr;
-  const auto at = std::find_if(job->second.begin(), job->second.end(), [&](const Entry& entry) { return *entry.cluster == about.cluster; });
+  const auto at = std::find_if(job->second.begin(), job->second.end(), [&](const Entry& entry) { return *entry.cluster == key.cluster; });
   return at == job->second.end() ? nullptr : &*at;
 }
 
-DryRunResults::Entry& DryRunResults::EntryOf(const About& about) {
-  if (entries_.size() >= kMaxJobs && !entries_.contains(about.job_uid)) Erase(entries_.begin());
-  std::vector<Entry>& job = entries_[about.job_uid];
-  const auto at = std::find_if(job.begin(), job.end(), [&](const Entry& entry) { return *entry.cluster == about.cluster; });
+DryRunResults::Entry& DryRunResults::EntryOf(const Key& key) {
+  if (entries_.size() >= kMaxJobs && !entries_.contains(key.job_uid)) Erase(entries_.begin());
+  std::vector<Entry>& job = entries_[key.job_uid];
+  const auto at = std::find_if(job.begin(), job.end(), [&](const Entry& entry) { return *entry.cluster == key.cluster; });
   if (at == job.end()) {
     job.reserve(job.size() + 1);  // no room for as many again
     Entry& made = job.emplace_back();
-    const auto named = clusters_.try_emplace(about.cluster, 0).first;
+    const auto named = clusters_.try_emplace(key.cluster, 0).first;
     ++named->second;
     made.cluster = &named->first;
-    made.generation = about.generation;
-    made.attempt = about.attempt;
+    made.generation = key.generation;
+    made.attempt = key.attempt;
     return made;
   }
   Entry& entry = *at;
-  if (entry.generation != about.generation) entry.refusing.reset();
-  if (entry.generation != about.generation || entry.attempt != about.attempt) {
+  if (entry.generation != key.generation) entry.refusing.reset();
+  if (entry.generation != key.generation || entry.attempt != key.attempt) {
     entry.accepted = false;
     entry.awaited = absl::InfiniteFuture();
   }
-  entry.generation = about.generation;
-  entry.attempt = about.attempt;
+  entry.generation = key.generation;
+  entry.attempt = key.attempt;
   return entry;
 }
 
@@ -45,46 +45,46 @@ void DryRunResults::Erase(std::map<std::string, std::vector<Entry>>::iterator jo
   entries_.erase(job);
 }
 
-DryRunResults::Standing DryRunResults::Of(const About& about) const {
+DryRunResults::Result DryRunResults::Of(const Key& key) const {
   const base::MutexLock lock(mutex_);
-  const Entry* const entry = Find(about);
-  if (entry == nullptr || entry->generation != about.generation) return {};
-  Standing standing;
+  const Entry* const entry = Find(key);
+  if (entry == nullptr || entry->generation != key.generation) return {};
+  Result result;
   if (entry->refusing != nullptr) {
-    standing.refusal = entry->refusing->refusal;
-    standing.again = entry->refusing->again;
+    result.refusal = entry->refusing->refusal;
+    result.retry_at = entry->refusing->retry_at;
   }
-  if (entry->attempt != about.attempt) return standing;
-  standing.accepted = entry->accepted;
-  standing.awaited = entry->awaited;
-  return standing;
+  if (entry->attempt != key.attempt) return result;
+  result.accepted = entry->accepted;
+  result.awaited = entry->awaited;
+  return result;
 }
 
-absl::Time DryRunResults::Await(const About& about, absl::Time now) {
+absl::Time DryRunResults::Await(const Key& key, absl::Time now) {
   const base::MutexLock lock(mutex_);
-  absl::Time& awaited = EntryOf(about).awaited;
+  absl::Time& awaited = EntryOf(key).awaited;
   awaited = std::min(awaited, now);
   return awaited;
 }
 
-bool DryRunResults::Accept(const About& about) {
+bool DryRunResults::Accept(const Key& key) {
   const base::MutexLock lock(mutex_);
-  return !std::exchange(EntryOf(about).accepted, true);
+  return !std::exchange(EntryOf(key).accepted, true);
 }
 
-bool DryRunResults::Refuse(const About& about, const Refused& refused, absl::Time now) {
+bool DryRunResults::Refuse(const Key& key, const Refused& refused, absl::Time now) {
   const base::MutexLock lock(mutex_);
-  Entry& entry = EntryOf(about);
-  const bool news = entry.refusing == nullptr || entry.refusing->refusal != refused.refusal;
+  Entry& entry = EntryOf(key);
+  const bool changed = entry.refusing == nullptr || entry.refusing->refusal != refused.refusal;
   entry.accepted = false;
-  entry.refusing = std::make_unique<const Refusing>(Refusing{refused.refusal, now + refused.again});
-  return news;
+  entry.refusing = std::make_unique<const Refusing>(Refusing{refused.refusal, now + refused.retry_after});
+  return changed;
 }
 
-bool DryRunResults::Succeed(const About& about) {
+bool DryRunResults::Succeed(const Key& key) {
   const base::MutexLock lock(mutex_);
-  if (Find(about) == nullptr) return false;
-  return std::exchange(EntryOf(about).refusing, nullptr) != nullptr;
+  if (Find(key) == nullptr) return false;
+  return std::exchange(EntryOf(key).refusing, nullptr) != nullptr;
 }
 
 void DryRunResults::Forget(const std::string& job_uid) {

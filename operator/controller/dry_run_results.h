@@ -23,26 +23,26 @@ class DryRunResults {
   static constexpr size_t kMaxJobs = 4096;
 
   // Of one job in one cluster. A refusal holds for the spec that it was about, that nothing is refused for the attempt.
-  struct About {
+  struct Key {
     std::string job_uid, cluster;
     int64_t generation = 0;
     int64_t attempt = 0;
   };
-  struct Standing {
+  struct Result {
     bool accepted = false;                        // asked for this attempt, and it would take its Pods
     std::optional<lifecycle::Refusal> refusal;    // what it said last; stays until something was made in spite of it
-    absl::Time again = absl::InfinitePast();      // before that it is not asked again
+    absl::Time retry_at = absl::InfinitePast();   // before that it is not asked again
     absl::Time awaited = absl::InfiniteFuture();  // since when somebody waits for the first answer
   };
 
-  Standing Of(const About& about) const;
+  Result Of(const Key& key) const;
   // Somebody waits for the answer, from `now` on unless somebody does already. Since when.
-  absl::Time Await(const About& about, absl::Time now);
+  absl::Time Await(const Key& key, absl::Time now);
   // True: that was news.
-  bool Accept(const About& about);
-  bool Refuse(const About& about, const Refused& refused, absl::Time now);
+  bool Accept(const Key& key);
+  bool Refuse(const Key& key, const Refused& refused, absl::Time now);
   // All that was wanted there is there: nothing is refused any more. True: something was.
-  bool Succeed(const About& about);
+  bool Succeed(const Key& key);
   void Forget(const std::string& job_uid);
   // Of how many clusters something is known: of others not even the name is kept.
   size_t clusters() const;
@@ -50,7 +50,7 @@ class DryRunResults {
  private:
   struct Refusing {
     lifecycle::Refusal refusal;
-    absl::Time again;
+    absl::Time retry_at;
   };
   struct Entry {
     const std::string* cluster = nullptr;  // a key of clusters_
@@ -59,9 +59,9 @@ class DryRunResults {
     bool accepted = false;
     std::unique_ptr<const Refusing> refusing;  // null: nothing is refused
   };
-  const Entry* Find(const About& about) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const Entry* Find(const Key& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of that spec and attempt.
-  Entry& EntryOf(const About& about) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Entry& EntryOf(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Erase(std::map<std::string, std::vector<Entry>>::iterator job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable base::Mutex mutex_;

@@ -7,21 +7,21 @@
 namespace fusionllm::op::controller {
 namespace {
 
-const absl::Time kTrialTime = absl::FromUnixSeconds(1'700'000'000);
-const Refused kQuota = {.refusal = {.reason = lifecycle::kQuotaExceeded, .message = "no more pods"}, .again = absl::Seconds(30)};
-const Refused kTemplate = {.refusal = {.reason = kInvalidTemplate, .message = "no image"}, .again = absl::InfiniteDuration()};
+const absl::Time kDryRunTime = absl::FromUnixSeconds(1'700'000'000);
+const Refused kQuota = {.refusal = {.reason = lifecycle::kQuotaExceeded, .message = "no more pods"}, .retry_after = absl::Seconds(30)};
+const Refused kTemplate = {.refusal = {.reason = kInvalidTemplate, .message = "no image"}, .retry_after = absl::InfiniteDuration()};
 
 class DryRunResultsTest : public ::testing::Test {
  protected:
-  static DryRunResults::About Of(const std::string& cluster, int64_t attempt = 0, int64_t generation = 1, const std::string& job = "uid") {
+  static DryRunResults::Key Of(const std::string& cluster, int64_t attempt = 0, int64_t generation = 1, const std::string& job = "uid") {
     return {.job_uid = job, .cluster = cluster, .generation = generation, .attempt = attempt};
   }
-  void ExpectNothingKnown(const DryRunResults::About& about) {
-    const DryRunResults::Standing standing = dry_run_.Of(about);
-    EXPECT_FALSE(standing.accepted);
-    EXPECT_FALSE(standing.refusal.has_value());
-    EXPECT_EQ(standing.again, absl::InfinitePast());
-    EXPECT_EQ(standing.awaited, absl::InfiniteFuture());
+  void ExpectNothingKnown(const DryRunResults::Key& key) {
+    const DryRunResults::Result result = dry_run_.Of(key);
+    EXPECT_FALSE(result.accepted);
+    EXPECT_FALSE(result.refusal.has_value());
+    EXPECT_EQ(result.retry_at, absl::InfinitePast());
+    EXPECT_EQ(result.awaited, absl::InfiniteFuture());
   }
 
   DryRunResults dry_run_;
@@ -42,13 +42,13 @@ TEST_F(DryRunResultsTest, AnAcceptanceIsOfOneAttemptInOneCluster) {
 
 TEST_F(DryRunResultsTest, ARefusalIsOfTheSpecAndStaysUntilSomethingWasMade) {
   EXPECT_TRUE(dry_run_.Accept(Of("tokyo")));
-  EXPECT_TRUE(dry_run_.Refuse(Of("tokyo"), kQuota, kTrialTime));
-  EXPECT_FALSE(dry_run_.Refuse(Of("tokyo"), kQuota, kTrialTime + absl::Seconds(1))) << "no news";
+  EXPECT_TRUE(dry_run_.Refuse(Of("tokyo"), kQuota, kDryRunTime));
+  EXPECT_FALSE(dry_run_.Refuse(Of("tokyo"), kQuota, kDryRunTime + absl::Seconds(1))) << "no news";
   for (const int64_t attempt : {0, 1}) {
-    const DryRunResults::Standing standing = dry_run_.Of(Of("tokyo", attempt));
-    EXPECT_FALSE(standing.accepted);
-    EXPECT_EQ(standing.refusal, kQuota.refusal);
-    EXPECT_EQ(standing.again, kTrialTime + absl::Seconds(31));
+    const DryRunResults::Result result = dry_run_.Of(Of("tokyo", attempt));
+    EXPECT_FALSE(result.accepted);
+    EXPECT_EQ(result.refusal, kQuota.refusal);
+    EXPECT_EQ(result.retry_at, kDryRunTime + absl::Seconds(31));
   }
   EXPECT_TRUE(dry_run_.Accept(Of("tokyo", 1)));
   EXPECT_EQ(dry_run_.Of(Of("tokyo", 1)).refusal, kQuota.refusal) << "that it would take them now is no Pod";
@@ -57,19 +57,19 @@ TEST_F(DryRunResultsTest, ARefusalIsOfTheSpecAndStaysUntilSomethingWasMade) {
   EXPECT_FALSE(dry_run_.Succeed(Of("tokyo", 1)));
   EXPECT_FALSE(dry_run_.Of(Of("tokyo", 1)).refusal.has_value());
   EXPECT_TRUE(dry_run_.Of(Of("tokyo", 1)).accepted);
-  EXPECT_TRUE(dry_run_.Refuse(Of("tokyo", 1), kTemplate, kTrialTime));
-  EXPECT_EQ(dry_run_.Of(Of("tokyo", 1)).again, absl::InfiniteFuture());
-  EXPECT_TRUE(dry_run_.Refuse(Of("tokyo", 1), kQuota, kTrialTime)) << "other words";
+  EXPECT_TRUE(dry_run_.Refuse(Of("tokyo", 1), kTemplate, kDryRunTime));
+  EXPECT_EQ(dry_run_.Of(Of("tokyo", 1)).retry_at, absl::InfiniteFuture());
+  EXPECT_TRUE(dry_run_.Refuse(Of("tokyo", 1), kQuota, kDryRunTime)) << "other words";
   ExpectNothingKnown(Of("tokyo", 1, 2));
   EXPECT_FALSE(dry_run_.Succeed(Of("tokyo", 1, 2))) << "of this spec nothing was refused";
 }
 
 TEST_F(DryRunResultsTest, AnAnswerIsAwaitedSinceSomebodyWaitedForItFirst) {
-  EXPECT_EQ(dry_run_.Await(Of("tokyo"), kTrialTime), kTrialTime);
-  EXPECT_EQ(dry_run_.Await(Of("tokyo"), kTrialTime + absl::Seconds(3)), kTrialTime);
-  EXPECT_EQ(dry_run_.Await(Of("paris"), kTrialTime + absl::Seconds(3)), kTrialTime + absl::Seconds(3));
-  EXPECT_EQ(dry_run_.Of(Of("tokyo")).awaited, kTrialTime);
-  EXPECT_EQ(dry_run_.Await(Of("tokyo", 1), kTrialTime + absl::Seconds(4)), kTrialTime + absl::Seconds(4))
+  EXPECT_EQ(dry_run_.Await(Of("tokyo"), kDryRunTime), kDryRunTime);
+  EXPECT_EQ(dry_run_.Await(Of("tokyo"), kDryRunTime + absl::Seconds(3)), kDryRunTime);
+  EXPECT_EQ(dry_run_.Await(Of("paris"), kDryRunTime + absl::Seconds(3)), kDryRunTime + absl::Seconds(3));
+  EXPECT_EQ(dry_run_.Of(Of("tokyo")).awaited, kDryRunTime);
+  EXPECT_EQ(dry_run_.Await(Of("tokyo", 1), kDryRunTime + absl::Seconds(4)), kDryRunTime + absl::Seconds(4))
       << "each attempt is asked of anew";
 }
 

@@ -23,10 +23,10 @@ struct EndpointInputs {
   std::string relay;                  // HOST:PORT of the broker, as those of other clusters dial it
 };
 
-// Where those of `cluster` are reached from other clusters, `served` being what its anchor says of their Services by device: HOST:PORT of
-// each in the order of their places, a Service's or, without any, its Pod's, or "relay HOST:PORT" where they only dial out. Empty: no one
-// outside dials them, as the job is in one cluster alone or not there; or their addresses are not known yet. Nothing: some of their Pods
-// have no address yet; what was said before stays. At most kMaxShortText characters: "a:1, b:1, and 7 more".
+// Where those of `cluster` are reached from other clusters, `served` being what its owner ConfigMap says of their Services by device:
+// HOST:PORT of each in the order of their places, a Service's or, without any, its Pod's, or "relay HOST:PORT" where they only dial out.
+// Empty: no one outside dials them, as the job is in one cluster alone or not there; or their addresses are not known yet. Nothing: some of
+// their Pods have no address yet; what was said before stays. At most kMaxShortText characters: "a:1, b:1, and 7 more".
 std::optional<std::string> ExecutorEndpoint(const EndpointInputs& ways, const lifecycle::ClusterView& cluster,
                                             const std::map<std::string, std::string>& served);
 

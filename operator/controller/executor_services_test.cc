@@ -151,9 +151,9 @@ TEST_F(ExecutorServicesTest, ThereIsNoPodBeforeItsAddressAndTheJobSaysWhichIsMis
   EXPECT_EQ(tokyo_->OwnerConfigMaps().at(0).waiting, "");
 }
 
-TEST_F(ExecutorServicesTest, ToWaitForAnAddressIsNoFailureEvenWhereTheAnchorIsNotSeenYet) {
+TEST_F(ExecutorServicesTest, WaitingForAnAddressIsNoFailureBeforeTheOwnerConfigMapIsSeen) {
   balances_ = false;
-  member_->KeepAnchors();
+  member_->KeepOwnerConfigMaps();
   Submit("LoadBalancer");
   kube::ReconcileResult result;
   for (int look = 0; look < 8; ++look) {

@@ -90,7 +90,7 @@ class FencingTest : public TwoClustersTest {
   std::unique_ptr<JobReconciler> old_;
 };
 
-TEST_F(FencingTest, AnchorsCarryTheEpochOfTheLeaderThatWroteLast) {
+TEST_F(FencingTest, OwnerConfigMapsCarryTheEpochOfTheLastLeader) {
   LeadWith(old_fence_);
   Submit2();
   SettleBoth();
@@ -107,7 +107,7 @@ TEST_F(FencingTest, AnchorsCarryTheEpochOfTheLeaderThatWroteLast) {
   EXPECT_EQ(Epoch(*tokyo_), 2);
 }
 
-TEST_F(FencingTest, AnAnchorCarriesItsEpochFromTheBeginning) {
+TEST_F(FencingTest, OwnerConfigMapIsCreatedWithItsEpoch) {
   LeadWith(old_fence_);
   Submit2();
   (void)Reconcile();
@@ -153,7 +153,7 @@ TEST_F(FencingTest, WhatHasTakenTheNameOfSomethingThatWasSeenIsNotDeleted) {
   EXPECT_TRUE(tokyo_client_->Get(manifests::kConfigMaps, {"default", "train-anchor"}).ok());
 }
 
-// helm/fusionllm/templates/admission.yaml compares it with the anchor's.
+// helm/fusionllm/templates/admission.yaml compares it with the owner ConfigMap's.
 TEST_F(FencingTest, PodsCarryTheEpochOfTheLeaderThatMadeThem) {
   LeadWith(old_fence_);
   Submit2();
@@ -208,7 +208,7 @@ TEST_F(FencingTest, StaleLeaderDoesNotOverwriteOwnerConfigMap) {
   Submit2();
   (void)Reconcile();
   StopOldLeader();
-  ASSERT_THAT(old_tokyo_->anchors_, IsEmpty()) << "it is about to begin in Tokyo";
+  ASSERT_THAT(old_tokyo_->owner_config_maps_, IsEmpty()) << "it is about to begin in Tokyo";
   old_transport_->method_ = "PATCH";
   old_transport_->target_ = "train-anchor";
   old_transport_->before_ = [this] {
@@ -247,12 +247,12 @@ TEST_F(FencingTest, ALeaderClaimsBeforeItRemovesServicesThatAreIdle) {
 }
 
 // The claim found nothing there.
-TEST_F(FencingTest, ALeaderThatIsStoppedBeforeItMakesAnAnchorLeavesThatOfTheNextOne) {
+TEST_F(FencingTest, StoppedLeaderKeepsTheNextLeadersOwnerConfigMap) {
   LeadWith(old_fence_);
   Submit2();
   (void)Reconcile();
   StopOldLeader();
-  ASSERT_THAT(old_tokyo_->anchors_, IsEmpty());
+  ASSERT_THAT(old_tokyo_->owner_config_maps_, IsEmpty());
   old_transport_->method_ = "POST";
   old_transport_->target_ = "/configmaps";
   old_transport_->before_ = [this] {
@@ -263,7 +263,7 @@ TEST_F(FencingTest, ALeaderThatIsStoppedBeforeItMakesAnAnchorLeavesThatOfTheNext
   EXPECT_EQ(Epoch(*tokyo_), 2);
 }
 
-TEST_F(FencingTest, AClaimIsOfTheJobsAnchorAloneAndOverwritesNoLaterOne) {
+TEST_F(FencingTest, StampIsOfTheJobsOwnerConfigMapAloneAndKeepsLaterEpochs) {
   LeadWith(old_fence_);
   Submit2();
   SettleBoth();

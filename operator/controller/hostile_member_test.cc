@@ -7,7 +7,7 @@
 #include "lib/kube/testing/mutations.h"
 #include "operator/cache/cached_objects.h"
 #include "operator/cache/job_view.h"
-#include "operator/cache/pod_shape.h"
+#include "operator/cache/pod_requirements.h"
 #include "operator/controller/testing/two_clusters_fixture.h"
 
 namespace fusionllm::op::controller {
@@ -93,15 +93,16 @@ TEST_F(OddObjectsTest, AreReadOrRefused) {
   SettleBoth();
   EndBroker(0, 1, R"({"error":"x"})");
   const json broker = json::parse(looking_->Get(manifests::kPods, {"default", "train-broker-r0"}).value());
-  const json anchor = json::parse(tokyo_client_->List(manifests::kConfigMaps, "default").value())["items"].at(0);
+  const json owner_config_map = json::parse(tokyo_client_->List(manifests::kConfigMaps, "default").value())["items"].at(0);
   ASSERT_TRUE(cache::ReadPod(broker.dump(), "local").ok());
-  ASSERT_TRUE(cache::ReadOwnerConfigMap(anchor.dump()).ok());
+  ASSERT_TRUE(cache::ReadOwnerConfigMap(owner_config_map.dump()).ok());
   for (const json& odd : Mutations(broker).All()) {
     ASSERT_NO_THROW((void)cache::ReadPod(odd.dump(), "local")) << odd.dump(1);
     ASSERT_NO_THROW((void)cache::CachedPod::Decode(odd.dump())) << odd.dump(1);
-    ASSERT_NO_THROW((void)cache::ShapeOfPod(odd)) << odd.dump(1);
+    ASSERT_NO_THROW((void)cache::RequirementsOfPod(odd)) << odd.dump(1);
   }
-  for (const json& odd : Mutations(anchor).All()) ASSERT_NO_THROW((void)cache::CachedOwnerConfigMap::Decode(odd.dump())) << odd.dump(1);
+  for (const json& odd : Mutations(owner_config_map).All())
+    ASSERT_NO_THROW((void)cache::CachedOwnerConfigMap::Decode(odd.dump())) << odd.dump(1);
   for (const json& odd : Mutations(Job()).All()) ASSERT_NO_THROW((void)cache::ReadJob(odd, "hub", "uid")) << odd.dump(1);
 }
 

@@ -79,7 +79,7 @@ TEST_F(IdleServicesTest, ThoseOfAnOlderOperatorGoToo) {
   EXPECT_THAT(ServicesOf(*tokyo_client_), ElementsAre());
 }
 
-TEST_F(IdleServicesTest, AnAnchorThatIsBeingDeletedIsLeftToItsEnd) {
+TEST_F(IdleServicesTest, TerminatingOwnerConfigMapIsLeftAlone) {
   Start();
   const json held = {{"metadata", {{"finalizers", {"example.org/held"}}}}};
   ASSERT_TRUE(looking_->Patch(manifests::kConfigMaps, {"default", "train-anchor"}, kube::PatchType::kMerge, held.dump()).ok());

@@ -30,11 +30,11 @@ lifecycle::ClusterView JobClusters::LookInto(const cache::Member& member) const 
   const bool listed = member.listed();
   lifecycle::ClusterView cluster{
       .name = member.name(), .reachable = member.reachable(), .lost = member.lost(), .listed = listed, .used = Named(member.name())};
-  if (const auto anchor = member.OwnerConfigMapOf(view_.identity)) {
-    cluster.anchor = true;
-    cluster.anchor_terminating = anchor->terminating;
-    cluster.anchor_preserved = anchor->preserved;
-    cluster.waiting = anchor->waiting;
+  if (const auto owner_config_map = member.OwnerConfigMapOf(view_.identity)) {
+    cluster.owner_config_map = true;
+    cluster.owner_config_map_terminating = owner_config_map->terminating;
+    cluster.owner_config_map_preserved = owner_config_map->preserved;
+    cluster.waiting = owner_config_map->waiting;
   }
   cluster.pods = member.PodsOf(view_.identity);
   // Brokers are on the hub alone: one who may make pods in a member is not to say how a job ends.
@@ -66,19 +66,20 @@ void JobClusters::AddUnknown(std::vector<lifecycle::ClusterView>& clusters) cons
 void JobClusters::FindEndpoints(lifecycle::Observation& seen) const {
   const auto center = hub_.OwnerConfigMapOf(view_.identity);
   // Of a job that is over the addresses are gone with its Services: what was reported last stays.
-  if (!center.has_value() || !seen.placed || seen.memory.complete || seen.memory.failed) return;
+  if (!center.has_value() || !seen.placed || seen.persisted.complete || seen.persisted.failed) return;
   seen.broker_endpoint = center->remote_broker_address.empty() ? center->broker_address : center->remote_broker_address;
   const EndpointInputs ways{.job = &seen.job,
                             .slots = &seen.slots,
-                            .attempt = seen.memory.attempt,
+                            .attempt = seen.persisted.attempt,
                             .egress_only = EgressOnly(),
                             .relay = center->remote_broker_address};
   lifecycle::ClusterView& hub = seen.clusters.front();
   if (!local_.empty()) hub.endpoint = ExecutorEndpoint(ways, hub, center->executor_addresses);
   for (const std::shared_ptr<cache::Member>& member : members_.Remote()) {
     const auto at = std::find_if(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.name == member->name(); });
-    const auto anchor = member->OwnerConfigMapOf(view_.identity);
-    if (at != seen.clusters.end() && anchor.has_value()) at->endpoint = ExecutorEndpoint(ways, *at, anchor->executor_addresses);
+    const auto owner_config_map = member->OwnerConfigMapOf(view_.identity);
+    if (at != seen.clusters.end() && owner_config_map.has_value())
+      at->endpoint = ExecutorEndpoint(ways, *at, owner_config_map->executor_addresses);
   }
 }
 

@@ -18,7 +18,7 @@ kube::ObjectReference JobReference(const kube::ObjectKey& job, const std::string
 JobEvents::JobEvents(kube::ApiClient& client, kube::Clock& clock, const kube::EventMetrics* metrics, const std::string& identity)
     : recorder_(client, clock, metrics, "fusionllm.io/operator", identity) {}
 
-void JobEvents::Record(const manifests::JobIdentity& job, const lifecycle::Note& note) {
+void JobEvents::Record(const manifests::JobIdentity& job, const lifecycle::EventRecord& note) {
   base::Log(note.warning ? base::LogLevel::kWarning : base::LogLevel::kInfo,
             absl::StrCat("job ", job.ns, "/", job.name, ": ", note.reason, ": ", note.message));
   recorder_.Record({.regarding = JobReference({job.ns, job.name}, job.uid),
@@ -28,7 +28,7 @@ void JobEvents::Record(const manifests::JobIdentity& job, const lifecycle::Note&
                     .note = note.message});
 }
 
-void JobEvents::RecordOf(const kube::ObjectMeta& cluster, const lifecycle::Note& note) {
+void JobEvents::RecordOf(const kube::ObjectMeta& cluster, const lifecycle::EventRecord& note) {
   recorder_.Record(
       {.regarding = {manifests::kFusionClusters.ApiVersion(), manifests::kFusionClusters.kind, {"", cluster.name}, cluster.uid},
        .type = TypeOf(note.warning),
@@ -44,7 +44,7 @@ void JobEvents::RecordOfRun(const kube::ObjectKey& job, const std::string& uid, 
        .reason = event.reason,
        .action = "Train",
        .note = event.message,
-       .account = kube::Event::Account{.controller = "fusionllm.io/broker", .id = absl::StrCat(event.number), .when = event.time}});
+       .source = kube::Event::Source{.controller = "fusionllm.io/broker", .id = absl::StrCat(event.number), .when = event.time}});
 }
 
 }  // namespace fusionllm::op::controller

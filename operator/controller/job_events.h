@@ -17,9 +17,9 @@ class JobEvents : public EventSink {
   // As EventRecorder; `identity`: of this process.
   JobEvents(kube::ApiClient& client, kube::Clock& clock, const kube::EventMetrics* metrics, const std::string& identity);
 
-  void Record(const manifests::JobIdentity& job, const lifecycle::Note& note) override;
+  void Record(const manifests::JobIdentity& job, const lifecycle::EventRecord& note) override;
   // Of a cluster; the log has it already.
-  void RecordOf(const kube::ObjectMeta& cluster, const lifecycle::Note& note);
+  void RecordOf(const kube::ObjectMeta& cluster, const lifecycle::EventRecord& note);
   // What the job's broker tells of its run, in its name; the broker's own log has it.
   void RecordOfRun(const kube::ObjectKey& job, const std::string& uid, const lifecycle::RunEvent& event);
   void Flush(absl::Duration timeout) { recorder_.Flush(timeout); }

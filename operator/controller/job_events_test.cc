@@ -52,7 +52,7 @@ class JobEventsTest : public ::testing::Test {
 
   JobEventsTest() {
     client_ = std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{.max_retries = 0}, clock_);
     RestartWatch();
   }

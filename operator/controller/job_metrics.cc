@@ -34,7 +34,7 @@ JobMetrics::JobMetrics(metrics::Registry& registry)
 
 void JobMetrics::Started(absl::Duration took) const { start_.Observe(absl::ToDoubleSeconds(took)); }
 void JobMetrics::Restarted(lifecycle::RestartCause cause) const { restarts_.Add(1, {lifecycle::Name(cause)}); }
-void JobMetrics::StepsAgain(absl::Duration took) const { restart_.Observe(absl::ToDoubleSeconds(took)); }
+void JobMetrics::ProgressResumed(absl::Duration took) const { restart_.Observe(absl::ToDoubleSeconds(took)); }
 void JobMetrics::WroteStatus(const std::string& resource) const { status_writes_.Add(1, {resource}); }
 
 }  // namespace fusionllm::op::controller

@@ -18,7 +18,7 @@ class JobMetrics {
   void Started(absl::Duration took) const;
   void Restarted(lifecycle::RestartCause cause) const;
   // The first step is made after an attempt ended, other than for another number of executors.
-  void StepsAgain(absl::Duration took) const;
+  void ProgressResumed(absl::Duration took) const;
   // `resource`: its plural.
   void WroteStatus(const std::string& resource) const;
 

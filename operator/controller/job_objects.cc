@@ -31,7 +31,7 @@ absl::StatusOr<json> JobObjects::Find(const kube::Resource& resource, const std:
   FUSIONLLM_RETURN_IF_ERROR(answer.status());
   json there = kube::ParseJson(*answer);
   if (!there.is_object()) return absl::InternalError(absl::StrCat("no object in the answer for ", resource.kind, " ", name));
-  if (TextAt(there, "metadata", "labels", manifests::kJobUidLabel) != job_.uid) return BelongsToSomebodyElse(resource, name);
+  if (TextAt(there, "metadata", "labels", manifests::kJobUidLabel) != job_.uid) return NameConflict(resource, name);
   return there;
 }
 
@@ -44,7 +44,7 @@ absl::Status JobObjects::Put(const kube::Resource& resource, json object, const 
   return absl::UnavailableError(absl::StrCat(resource.kind, " ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
 }
 
-absl::Status JobObjects::BelongsToSomebodyElse(const kube::Resource& resource, const std::string& name) const {
+absl::Status JobObjects::NameConflict(const kube::Resource& resource, const std::string& name) const {
   return absl::AlreadyExistsError(
       absl::StrCat(resource.kind, " ", name, " in namespace ", job_.ns, " exists already and is not owned by this job"));
 }

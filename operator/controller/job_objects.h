@@ -1,5 +1,5 @@
-// What is made beside a job's anchor, in one cluster: nothing of anybody else's is overwritten. For one preparation (prepare.h). Blocks on
-// the API server; errors are its.
+// What is made beside a job's owner ConfigMap, in one cluster: nothing of anybody else's is overwritten. For one preparation (prepare.h).
+// Blocks on the API server; errors are its.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,7 +24,7 @@ class JobObjects {
   // `there`: what Find() said, so that none is overwritten that has taken its name since, which is Unavailable.
   absl::Status Put(const kube::Resource& resource, nlohmann::json object, const nlohmann::json& there) const;
   // An error for an object that has a name of the job's and is not the job's.
-  absl::Status BelongsToSomebodyElse(const kube::Resource& resource, const std::string& name) const;
+  absl::Status NameConflict(const kube::Resource& resource, const std::string& name) const;
 
  private:
   cache::Member& member_;

@@ -67,7 +67,7 @@ class JobReconciler::Pass {
       return ReconcileResult::RequeueAfter(kNotYetAgain);  // the answer itself brings us back
     if (!queued_.ok()) return ReconcileResult::Failed(queued_);
     dry_run_.Try(owner_.hub_, seen, seen.clusters.front(), local_, call_.stop);
-    const PodEvents::Answer events = owner_.pod_events_.LookAt(owner_.hub_, seen.clusters.front(), seen, call_.stop);
+    const PodEvents::Answer events = owner_.pod_events_.Observe(owner_.hub_, seen.clusters.front(), seen, call_.stop);
     const lifecycle::Decision decision = lifecycle::Decide(seen);
     if (decision.refused || seen.refused()) owner_.placer_.Release(view_.identity.uid);
     const absl::Status status = CarryOut(seen, decision);
@@ -88,15 +88,15 @@ class JobReconciler::Pass {
     const auto here = std::find_if(seen.clusters.begin() + 1, seen.clusters.end(), [&](const auto& c) { return c.name == member.name(); });
     if (here == seen.clusters.end()) return ReconcileResult::Done();  // it was let go meanwhile
     dry_run_.Try(member, seen, *here, local_, call_.stop);
-    const PodEvents::Answer events = owner_.pod_events_.LookAt(member, *here, seen, call_.stop);
+    const PodEvents::Answer events = owner_.pod_events_.Observe(member, *here, seen, call_.stop);
     const lifecycle::Decision decision = lifecycle::Decide(seen);
-    const lifecycle::PersistedState &now = decision.memory, &written = seen.memory;
+    const lifecycle::PersistedState &now = decision.persisted, &written = seen.persisted;
     const bool all_written = now.attempt == written.attempt && now.complete == written.complete && now.failed == written.failed;
     if (!all_written && !view_.deleted_at.has_value()) return ReconcileResult::Done();  // the hub's part writes it, which brings us back
     absl::Status status = CarryOutIn(member, seen, decision);
-    if (dry_run_.Learn(seen, decision, *here, status)) status = absl::OkStatus();
+    if (dry_run_.RecordOutcome(seen, decision, *here, status)) status = absl::OkStatus();
     TellConflict(member.name(), dry_run_.ConflictIn(seen, member.name()));
-    if (dry_run_.news() || events.news) owner_.options_.enqueue("", JobKey());  // its part writes the status, and may wait for this one
+    if (dry_run_.changed() || events.changed) owner_.options_.enqueue("", JobKey());  // its part writes the status, and may await this
     if (AwaitsAddress(status)) return ReconcileResult::RequeueAfter(kAddressAgain);
     if (absl::IsUnavailable(status) && !kube::ApiErrorOf(status).has_value()) return ReconcileResult::RequeueAfter(kNotYetAgain);
     if (!status.ok()) return ReconcileResult::Failed(status);
@@ -112,8 +112,8 @@ class JobReconciler::Pass {
   }
 
   bool Placed() const {
-    const auto anchor = owner_.hub_.OwnerConfigMapOf(view_.identity);
-    return anchor.has_value() && !manifests::ParsePlacement(view_.status.attempt, anchor->placement).empty();
+    const auto owner_config_map = owner_.hub_.OwnerConfigMapOf(view_.identity);
+    return owner_config_map.has_value() && !manifests::ParsePlacement(view_.status.attempt, owner_config_map->placement).empty();
   }
 
   // Whether anything was made for it, or may have been.
@@ -140,15 +140,15 @@ class JobReconciler::Pass {
     } else {
       lifecycle::Decision decision;
       decision.state = lifecycle::JobState::kFailed;
-      decision.memory = PersistedStateOf(view_.status);
-      decision.memory.failed = true;
-      decision.memory.completed_at = owner_.clock_.Now();
+      decision.persisted = PersistedStateOf(view_.status);
+      decision.persisted.failed = true;
+      decision.persisted.completed_at = owner_.clock_.Now();
       decision.conditions.push_back(
           {lifecycle::JobCondition::kFailed, true, lifecycle::Name(lifecycle::FailedReason::kInvalidSpec), std::string(why.message())});
       decision.conditions.push_back(
           {lifecycle::JobCondition::kReady, false, lifecycle::Name(lifecycle::FailedReason::kInvalidSpec), "The job has failed."});
-      status = BuildStatus(view_, {.job = {}, .identity = view_.identity, .now = owner_.clock_.Now(), .memory = decision.memory}, decision,
-                           std::nullopt);
+      status = BuildStatus(view_, {.job = {}, .identity = view_.identity, .now = owner_.clock_.Now(), .persisted = decision.persisted},
+                           decision, std::nullopt);
     }
     const absl::Status written = Tell(status);
     return written.ok() ? ReconcileResult::TerminalError(why) : ReconcileResult::Failed(written);
@@ -164,52 +164,53 @@ class JobReconciler::Pass {
     seen.finalizer = std::find(view_.finalizers.begin(), view_.finalizers.end(), manifests::kFinalizer) != view_.finalizers.end();
     seen.force_delete = view_.force_delete;
     seen.generation = view_.generation;
-    seen.memory = PersistedStateOf(view_.status);
-    if (view_.job.ok()) queued_ = queue_.LookAt(seen);
+    seen.persisted = PersistedStateOf(view_.status);
+    if (view_.job.ok()) queued_ = workload_.Observe(seen);
     seen.clusters = clusters_.Look();
     if (const std::optional<cache::BrokerReport> left = owner_.hub_.LastReportOf(view_.identity);
-        left.has_value() && left->attempt == seen.memory.attempt) {
+        left.has_value() && left->attempt == seen.persisted.attempt) {
       seen.final_report = left->progress;
       seen.left_disruption = left->disruption;
     }
     PlaceExecutors(seen);
-    if (seen.memory.attempt > 0 && !seen.slots.empty()) seen.strategy_change = placement::KeepWhatFits(seen.job.spec.strategy, seen.slots);
+    const bool later = seen.persisted.attempt > 0 && !seen.slots.empty();
+    if (later) seen.strategy_change = placement::FitStrategy(seen.job.spec.strategy, seen.slots);
     if (view_.job.ok()) clusters_.FindEndpoints(seen);
     if (key_.cluster.empty()) {
-      lifecycle::Progress progress = ProgressOf(seen, seen.memory.attempt, ask_).value_or(lifecycle::Progress());
+      lifecycle::Progress progress = ProgressOf(seen, seen.persisted.attempt, ask_).value_or(lifecycle::Progress());
       seen.made_progress = progress.step > 0;
       seen.plan_executors = progress.plan_executors;
       seen.wanted_executors = progress.wanted_executors;
       seen.wait_reason = std::move(progress.wait_reason);
       seen.wait = std::move(progress.wait);
     }
-    dry_run_.LookAt(seen);
+    dry_run_.Observe(seen);
     return seen;
   }
 
   // Once for each attempt: clusters that come and go meanwhile, and room, move no executor by themselves. The hub's part places; the others
   // find it settled.
   void PlaceExecutors(lifecycle::Observation& seen) {
-    if (const auto anchor = owner_.hub_.OwnerConfigMapOf(view_.identity)) {
-      seen.slots = manifests::ParsePlacement(seen.memory.attempt, anchor->placement);
+    if (const auto owner_config_map = owner_.hub_.OwnerConfigMapOf(view_.identity)) {
+      seen.slots = manifests::ParsePlacement(seen.persisted.attempt, owner_config_map->placement);
       seen.placed = !seen.slots.empty();
-      seen.wanted_when_placed = anchor->wanted;
+      seen.wanted_when_placed = owner_config_map->wanted;
     }
     const std::optional<int64_t> named = placement::RequestedExecutors(seen.job.spec.executors);
-    seen.wanted = named.value_or(seen.placed ? manifests::Training(seen.slots) : seen.job.spec.executors.min);
+    seen.wanted = named.value_or(seen.placed ? manifests::CountTraining(seen.slots) : seen.job.spec.executors.min);
     if (seen.IsInactive() || !key_.cluster.empty()) return;
     const auto lost = [&](const manifests::ExecutorSlot& slot) {
       return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const auto& c) { return c.lost && c.name == slot.cluster; });
     };
     const bool whole = std::none_of(seen.slots.begin(), seen.slots.end(), lost);
-    if (seen.placed && whole && manifests::Training(seen.slots) >= seen.wanted) return;
+    if (seen.placed && whole && manifests::CountTraining(seen.slots) >= seen.wanted) return;
     if (!whole) {
-      const std::optional<lifecycle::Progress> progress = ProgressOf(seen, seen.memory.attempt, ask_);
+      const std::optional<lifecycle::Progress> progress = ProgressOf(seen, seen.persisted.attempt, ask_);
       if (progress.has_value() && progress->executors > 0) seen.connected_executors = progress->executors;
     }
     // What cannot be made now keeps no room from others.
     const bool refused = dry_run_.IsClosed(seen, seen.clusters.front().name);
-    placement::Placement placement = owner_.placer_.Propose(CandidatesRequestOf(seen), /*hold=*/!seen.placed && !refused);
+    placement::Placement placement = owner_.placer_.Propose(CandidatesRequestOf(seen), /*reserve=*/!seen.placed && !refused);
     if (seen.placed) {
       seen.next_placement = std::move(placement.slots);
       return;
@@ -218,11 +219,11 @@ class JobReconciler::Pass {
     seen.slots = std::move(placement.slots);
     seen.wanted = placement.wanted;
     seen.follows_plan = placement.follows_plan;
-    seen.advice_reason = std::move(placement.advice_reason);
-    seen.advice = std::move(placement.advice);
-    if (seen.advice_reason.empty() && kubeapi::FindCondition(view_.status.conditions, kubeapi::kPlacementHint) != nullptr) {
-      seen.advice_reason = placement::kNotQueried;
-      seen.advice = "This time the job leaves no choice, or is none that the scheduler can be asked about.";
+    seen.hint_reason = std::move(placement.hint_reason);
+    seen.hint = std::move(placement.hint);
+    if (seen.hint_reason.empty() && kubeapi::FindCondition(view_.status.conditions, kubeapi::kPlacementHint) != nullptr) {
+      seen.hint_reason = placement::kNotQueried;
+      seen.hint = "This time the job leaves no choice, or is none that the scheduler can be asked about.";
     }
     seen.placement_problem = std::move(placement.problem);
     seen.placement_shortage = std::move(placement.shortage);
@@ -233,8 +234,8 @@ class JobReconciler::Pass {
             .job = &seen.job,
             .images = &owner_.options_.images,
             // Where an attempt has its place, the question is where the next one would go.
-            .attempt = seen.memory.attempt + (seen.placed ? 1 : 0),
-            .avoided = seen.memory.avoided,
+            .attempt = seen.persisted.attempt + (seen.placed ? 1 : 0),
+            .avoided = seen.persisted.avoided,
             .now = seen.now,
             .named = NamedFor(seen.clusters, view_.status.cluster_statuses),
             .hub_on_demand = owner_.options_.hub_on_demand};
@@ -265,17 +266,17 @@ class JobReconciler::Pass {
 
   PrepareRequest ToPrepare(const lifecycle::Observation& seen, const lifecycle::Decision& decision, const std::string& cluster,
                            bool hub) const {
-    PrepareRequest request = Request(seen, decision.memory.attempt, cluster, NodeAddressOf(cluster, hub));
+    PrepareRequest request = Request(seen, decision.persisted.attempt, cluster, NodeAddressOf(cluster, hub));
     request.verify =
-        decision.awaits_pods && owner_.recheck_timer_.Due(view_.identity.uid, cluster, seen.now, lifecycle::kLookForObjectsEvery);
+        decision.awaits_pods && owner_.recheck_timer_.Due(view_.identity.uid, cluster, seen.now, lifecycle::kObjectRecheckPeriod);
     request.begins = hub && !seen.placed && !HasPods(seen);
     return request;
   }
 
-  // Those of earlier attempts read their certificates when they began, and are about to end; an anchor that somebody has deleted is made
-  // again beside pods of this one.
+  // Those of earlier attempts read their certificates when they began, and are about to end; an owner ConfigMap that somebody has deleted
+  // is made again beside pods of this one.
   static bool HasPods(const lifecycle::Observation& seen) {
-    const auto of_this = [&](const lifecycle::PodView& pod) { return pod.attempt == seen.memory.attempt; };
+    const auto of_this = [&](const lifecycle::PodView& pod) { return pod.attempt == seen.persisted.attempt; };
     return std::any_of(seen.clusters.begin(), seen.clusters.end(), [&](const lifecycle::ClusterView& cluster) {
       return std::any_of(cluster.pods.begin(), cluster.pods.end(), of_this);
     });
@@ -289,12 +290,12 @@ class JobReconciler::Pass {
       Measure(seen, decision);
     }
     // The next broker may have the address of this one, and when the job is over another job's.
-    if (decision.memory.attempt != seen.memory.attempt || decision.memory.complete || decision.memory.failed) {
+    if (decision.persisted.attempt != seen.persisted.attempt || decision.persisted.complete || decision.persisted.failed) {
       owner_.progress_.Forget(view_.identity.uid);
     }
-    for (const lifecycle::Note& note : decision.notes) owner_.events_.Record(view_.identity, note);
+    for (const lifecycle::EventRecord& note : decision.events) owner_.events_.Record(view_.identity, note);
     const absl::Status done = CarryOutOnHub(seen, decision);
-    const bool refused = dry_run_.Learn(seen, decision, seen.clusters.front(), done);
+    const bool refused = dry_run_.RecordOutcome(seen, decision, seen.clusters.front(), done);
     for (size_t i = 1; i < seen.clusters.size(); ++i) owner_.options_.enqueue(seen.clusters[i].name, JobKey());
     if (!refused) FUSIONLLM_RETURN_IF_ERROR(done);
     if (view_.job.ok()) FUSIONLLM_RETURN_IF_ERROR(KeepWorkload(seen, decision));
@@ -310,12 +311,12 @@ class JobReconciler::Pass {
   }
 
   absl::Status KeepWorkload(const lifecycle::Observation& seen, const lifecycle::Decision& decision) {
-    const absl::Status kept = queue_.Keep(seen, decision);
+    const absl::Status kept = workload_.Reconcile(seen, decision);
     if (kube::ApiErrorOf(kept).has_value()) owner_.events_.Record(view_.identity, {true, "WorkloadRefused", std::string(kept.message())});
     return kept;
   }
 
-  kueue::JobQueue::Options QueueOptions() const {
+  kueue::WorkloadReconciler::Options WorkloadOptions() const {
     return {.queue = view_.queue,
             .priority_class = view_.queue_priority,
             .was_queued = kubeapi::FindCondition(view_.status.conditions, kubeapi::kAdmitted) != nullptr,
@@ -334,7 +335,7 @@ class JobReconciler::Pass {
     if (decision.remove_services)
       FUSIONLLM_RETURN_IF_ERROR(RemoveIdleIn(owner_.hub_, seen, {.cluster = local_, .is_hub = true, .over = true}));
     // The placement is made with the status as it is now; when this decision starts a new attempt, the next look makes the new one.
-    if (decision.prepare && decision.memory.attempt == seen.memory.attempt) FUSIONLLM_RETURN_IF_ERROR(CreateOnHub(seen, decision));
+    if (decision.prepare && decision.persisted.attempt == seen.persisted.attempt) FUSIONLLM_RETURN_IF_ERROR(CreateOnHub(seen, decision));
     return absl::OkStatus();
   }
 
@@ -342,7 +343,7 @@ class JobReconciler::Pass {
     FUSIONLLM_ASSIGN_OR_RETURN(const Prepared prepared,
                                PrepareHub(owner_.hub_, ToPrepare(seen, decision, local_, /*hub=*/true), call_.stop));
     if (HasPods(seen) && !prepared.changed.empty()) owner_.events_.Record(view_.identity, {false, "SpecChanged", prepared.changed});
-    const int64_t attempt = decision.memory.attempt;
+    const int64_t attempt = decision.persisted.attempt;
     if (decision.create_broker) {
       FUSIONLLM_ASSIGN_OR_RETURN(const json pod,
                                  manifests::BrokerPod(seen.identity, seen.job, {.number = attempt, .slots = seen.slots, .hub = local_},
@@ -367,8 +368,8 @@ class JobReconciler::Pass {
                                                    .relay = relay,
                                                    .dialable = !relay || !egress_only.contains(name),
                                                    .away = name != local_};
-      FUSIONLLM_ASSIGN_OR_RETURN(const json pod, manifests::ExecutorPod(seen.identity, seen.job, slot, decision.memory.attempt, addresses,
-                                                                        owner_.options_.images, prepared.owner, hardware));
+      FUSIONLLM_ASSIGN_OR_RETURN(const json pod, manifests::ExecutorPod(seen.identity, seen.job, slot, decision.persisted.attempt,
+                                                                        addresses, owner_.options_.images, prepared.owner, hardware));
       FUSIONLLM_RETURN_IF_ERROR(Writes(member).CreatePod(pod));
     }
     return absl::OkStatus();
@@ -390,10 +391,10 @@ class JobReconciler::Pass {
   }
 
   absl::Status RemoveIdleIn(cache::Member& member, const lifecycle::Observation& seen, const IdleServices& idle) {
-    const auto anchor = member.OwnerConfigMapOf(view_.identity);
-    if (!anchor.has_value() || !HasIdleServices(*anchor, seen.slots, idle)) return absl::OkStatus();
+    const auto owner_config_map = member.OwnerConfigMapOf(view_.identity);
+    if (!owner_config_map.has_value() || !HasIdleServices(*owner_config_map, seen.slots, idle)) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(ClaimIn(member));
-    return RemoveIdleServices(member, Request(seen, seen.memory.attempt, idle.cluster, ""), idle, call_.stop);
+    return RemoveIdleServices(member, Request(seen, seen.persisted.attempt, idle.cluster, ""), idle, call_.stop);
   }
 
   // Whether anything is about to be written there, apart from what is prepared.
@@ -422,7 +423,7 @@ class JobReconciler::Pass {
 
   absl::Status WriteStatus(const lifecycle::Observation& seen, const lifecycle::Decision& decision) {
     const std::optional<lifecycle::Progress> progress =
-        NewestProgress(seen, decision.memory, ask_, owner_.hub_.LastReportOf(view_.identity));
+        NewestProgress(seen, decision.persisted, ask_, owner_.hub_.LastReportOf(view_.identity));
     return Tell(BuildStatus(view_, seen, decision, progress));
   }
 
@@ -430,7 +431,7 @@ class JobReconciler::Pass {
     if (status == view_.status) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(writes_.ApplyStatus(status));
     if (owner_.options_.metrics != nullptr) owner_.options_.metrics->WroteStatus(manifests::kFusionJobs.plural);
-    for (const lifecycle::Note& note : EventsForTransition(view_.status, status)) owner_.events_.Record(view_.identity, note);
+    for (const lifecycle::EventRecord& note : EventsForTransition(view_.status, status)) owner_.events_.Record(view_.identity, note);
     return absl::OkStatus();
   }
 
@@ -438,12 +439,12 @@ class JobReconciler::Pass {
   void Measure(const lifecycle::Observation& seen, const lifecycle::Decision& decision) const {
     const JobMetrics* const metrics = owner_.options_.metrics;
     if (metrics == nullptr) return;
-    const lifecycle::PersistedState& before = seen.memory;
-    if (decision.memory.was_ready && !before.was_ready && !before.restarting_since.has_value()) {
+    const lifecycle::PersistedState& before = seen.persisted;
+    if (decision.persisted.was_ready && !before.was_ready && !before.restarting_since.has_value()) {
       metrics->Started(seen.now - before.resumed_at.value_or(seen.created_at));
     }
     if (decision.restart.has_value()) metrics->Restarted(*decision.restart);
-    if (decision.steps_again && !before.resized) metrics->StepsAgain(seen.now - *before.restarting_since);
+    if (decision.progress_resumed && !before.resized) metrics->ProgressResumed(seen.now - *before.restarting_since);
   }
 
   std::optional<lifecycle::Progress> AskBrokerAt(const std::string& address) {
@@ -457,9 +458,9 @@ class JobReconciler::Pass {
   const cache::JobView& view_;
   kube::ApiClient& hub_;
   const kube::CallOptions call_;
-  const AskBroker ask_ = [this](const std::string& address) { return AskBrokerAt(address); };
+  const FetchProgress ask_ = [this](const std::string& address) { return AskBrokerAt(address); };
   JobWrites writes_{view_, hub_, owner_.jobs_, call_};
-  kueue::JobQueue queue_{QueueOptions(), hub_, call_};
+  kueue::WorkloadReconciler workload_{WorkloadOptions(), hub_, call_};
   const JobClusters clusters_{view_, owner_.hub_, owner_.members_};
   const std::string& local_ = clusters_.local();
   bool awaits_advice_ = false;
@@ -473,7 +474,7 @@ JobReconciler::JobReconciler(ReconcilerOptions options, cache::JobSource& jobs, 
       jobs_(jobs),
       hub_(hub),
       members_(members),
-      placer_(hub, members, options_.advisor, options_.measured),
+      placer_(hub, members, options_.hints, options_.measured),
       tombstones_(tombstones),
       progress_(progress),
       events_(events),

@@ -29,7 +29,7 @@
 #include "operator/controller/pod_events.h"
 #include "operator/controller/recheck_timer.h"
 #include "operator/controller/tombstones.h"
-#include "operator/kueue/job_queue.h"
+#include "operator/kueue/workload_reconciler.h"
 #include "operator/lifecycle/decide.h"
 #include "operator/manifests/authority_cache.h"
 #include "operator/manifests/run_objects.h"
@@ -41,7 +41,7 @@ class EventSink {
  public:
   virtual ~EventSink() = default;
   // Does not block.
-  virtual void Record(const manifests::JobIdentity& job, const lifecycle::Note& note) = 0;
+  virtual void Record(const manifests::JobIdentity& job, const lifecycle::EventRecord& note) = 0;
 };
 
 struct ReconcilerOptions {
@@ -51,7 +51,7 @@ struct ReconcilerOptions {
   // Asks for a look at a job's part in a member, or on the hub if `cluster` is empty; does not block.
   std::function<void(const std::string& cluster, const kube::ObjectKey& job)> enqueue = [](const auto&, const auto&) {};
   Fence* fence = nullptr;                              // null: there is no election
-  placement::HintCache* advisor = nullptr;             // null: the scheduler is not asked where jobs run fastest
+  placement::HintCache* hints = nullptr;               // null: the scheduler is not asked where jobs run fastest
   const placement::MeasuredLinks* measured = nullptr;  // null: nothing has been measured
   kueue::WorkloadSource* workloads = nullptr;          // null: labels of Kueue mean nothing
   const JobMetrics* metrics = nullptr;                 // null: none
@@ -65,8 +65,8 @@ class JobReconciler {
 
   kube::ReconcileResult Reconcile(const kube::WorkKey& key, std::stop_token stop);
   // Drops what is kept for nothing any more; somebody should ask for that every so often.
-  void Tidy() {
-    placer_.Tidy(clock_.Now());
+  void ForgetExpired() {
+    placer_.ForgetExpired(clock_.Now());
     authorities_.Forget(clock_.Now());
   }
   // What was in the way of jobs, by the names of members and of `hub`.

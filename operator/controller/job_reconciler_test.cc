@@ -102,12 +102,13 @@ TEST_F(JobReconcilerTest, DeletingAJobLeavesNothingBehind) {
   EXPECT_EQ(server_.objects(), before);
 }
 
-TEST_F(JobReconcilerTest, TheAnchorControlsAllThatIsMadeBesideIt) {
+TEST_F(JobReconcilerTest, OwnerConfigMapControlsAllObjectsOfTheJob) {
   Submit();
   Settle();
-  const json anchor = json::parse(looking_->Get(manifests::kConfigMaps, {"default", "train-anchor"}).value());
-  const json owner = {{"apiVersion", "v1"}, {"kind", "ConfigMap"},       {"name", "train-anchor"}, {"uid", anchor["metadata"]["uid"]},
-                      {"controller", true}, {"blockOwnerDeletion", true}};
+  const json owner_config_map = json::parse(looking_->Get(manifests::kConfigMaps, {"default", "train-anchor"}).value());
+  const json owner = {{"apiVersion", "v1"},     {"kind", "ConfigMap"},
+                      {"name", "train-anchor"}, {"uid", owner_config_map["metadata"]["uid"]},
+                      {"controller", true},     {"blockOwnerDeletion", true}};
   int owned = 0;
   for (const kube::Resource* resource : {&manifests::kPods, &manifests::kSecrets, &manifests::kServices, &manifests::kConfigMaps}) {
     const json objects = json::parse(looking_->List(*resource, "default").value());
@@ -119,7 +120,7 @@ TEST_F(JobReconcilerTest, TheAnchorControlsAllThatIsMadeBesideIt) {
     }
   }
   EXPECT_EQ(owned, 3 + 3 + 1 + 1);
-  EXPECT_FALSE(anchor["metadata"].contains("ownerReferences")) << "a job of another cluster would be one that is gone";
+  EXPECT_FALSE(owner_config_map["metadata"].contains("ownerReferences")) << "a job of another cluster would be one that is gone";
 }
 
 TEST_F(JobReconcilerTest, ASuspendedJobHasNoPodsAndGoesOnWhenItIsResumed) {

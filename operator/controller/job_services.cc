@@ -36,10 +36,10 @@ bool IsAs(const json& wanted, const json& there) {
 }
 
 // The same with the address and node port that a Service of that name had.
-json Placed(json wanted, const ServiceReach& before) {
-  if (const auto inside = base::SplitHostPort(before.inside); inside.ok()) wanted["spec"]["clusterIP"] = inside->host;
+json Placed(json wanted, const ServiceEndpoints& before) {
+  if (const auto internal = base::SplitHostPort(before.internal); internal.ok()) wanted["spec"]["clusterIP"] = internal->host;
   if (TextAt(wanted, "spec", "type") != "NodePort") return wanted;
-  if (const auto outside = base::SplitHostPort(before.outside); outside.ok()) wanted["spec"]["ports"][0]["nodePort"] = outside->port;
+  if (const auto external = base::SplitHostPort(before.external); external.ok()) wanted["spec"]["ports"][0]["nodePort"] = external->port;
   return wanted;
 }
 
@@ -67,36 +67,36 @@ std::string AddressAmong(const json& nodes) {
 
 }  // namespace
 
-absl::StatusOr<ServiceReach> JobServices::Make(const json& wanted, bool outside, const ServiceReach& before,
-                                               const std::optional<std::string>& host) {
-  ServiceReach reach;
-  FUSIONLLM_ASSIGN_OR_RETURN(const json service, Ensure(wanted, before, reach.missing));
-  if (!reach.missing.empty()) return reach;
+absl::StatusOr<ServiceEndpoints> JobServices::Make(const json& wanted, bool external, const ServiceEndpoints& before,
+                                                   const std::optional<std::string>& host) {
+  ServiceEndpoints endpoints;
+  FUSIONLLM_ASSIGN_OR_RETURN(const json service, Ensure(wanted, before, endpoints.missing));
+  if (!endpoints.missing.empty()) return endpoints;
   const std::string cluster_ip = TextAt(service, "spec", "clusterIP");
   if (cluster_ip.empty()) {
-    reach.missing = absl::StrCat(Called(wanted), " has no address yet");
-    return reach;
+    endpoints.missing = absl::StrCat(Called(wanted), " has no address yet");
+    return endpoints;
   }
-  reach.inside = base::JoinHostPort(cluster_ip, absl::StrCat(PortOf(service, "port")));
-  if (!outside) return reach;
+  endpoints.internal = base::JoinHostPort(cluster_ip, absl::StrCat(PortOf(service, "port")));
+  if (!external) return endpoints;
   const int64_t port = PortOf(service, IsLoadBalancer(service) ? "port" : "nodePort");
   std::string reached = host.value_or("");
   if (!host.has_value() || IsLoadBalancer(service)) {
     // A load balancer takes nothing before it has an address, whatever it is called elsewhere.
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::string own, HostOf(service, reach.missing));
-    if (!reach.missing.empty()) return reach;
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::string own, HostOf(service, endpoints.missing));
+    if (!endpoints.missing.empty()) return endpoints;
     if (!host.has_value()) reached = own;
   }
   const std::string address = base::JoinHostPort(reached, absl::StrCat(port));
   if (const absl::Status dialable = base::CheckDialable(address); !dialable.ok()) {
-    reach.missing = absl::StrCat("no executor can dial ", Called(wanted), ": ", std::string(dialable.message()));
+    endpoints.missing = absl::StrCat("no executor can dial ", Called(wanted), ": ", std::string(dialable.message()));
   } else if (base::IsLoopback(reached)) {
-    reach.missing = absl::StrCat("executors elsewhere cannot dial ", Called(wanted), ": ", reached,
-                                 " leads each machine to itself; set spec.network.address to one that other clusters reach");
+    endpoints.missing = absl::StrCat("executors elsewhere cannot dial ", Called(wanted), ": ", reached,
+                                     " leads each machine to itself; set spec.network.address to one that other clusters reach");
   } else {
-    reach.outside = address;
+    endpoints.external = address;
   }
-  return reach;
+  return endpoints;
 }
 
 absl::Status JobServices::Remove(const std::string& name) {
@@ -118,7 +118,7 @@ absl::Status JobServices::Remove(const std::string& name) {
 }
 
 // The Service as the server has it; nothing when `missing` is said.
-absl::StatusOr<json> JobServices::Ensure(const json& wanted, const ServiceReach& before, std::string& missing) {
+absl::StatusOr<json> JobServices::Ensure(const json& wanted, const ServiceEndpoints& before, std::string& missing) {
   const kube::ObjectKey key{job_.ns, TextAt(wanted, "metadata", "name")};
   absl::StatusOr<std::string> answer = client_.Get(manifests::kServices, key, call_);
   if (answer.ok()) {

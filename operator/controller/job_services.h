@@ -13,10 +13,10 @@
 namespace fusionllm::op::controller {
 
 // Where a Service is reached.
-struct ServiceReach {
-  std::string inside;   // HOST:PORT for pods of its own cluster
-  std::string outside;  // the same for those of other clusters, if that was asked for
-  std::string missing;  // why one of the two is not known yet, in words without an end; empty: both are
+struct ServiceEndpoints {
+  std::string internal;  // HOST:PORT for pods of its own cluster
+  std::string external;  // the same for those of other clusters, if that was asked for
+  std::string missing;   // why one of the two is not known yet, in words without an end; empty: both are
 };
 
 class JobServices {
@@ -26,16 +26,16 @@ class JobServices {
               kube::CallOptions call)
       : client_(client), job_(job), cluster_(std::move(cluster)), node_address_(std::move(node_address)), call_(std::move(call)) {}
 
-  // `wanted`: with one port. With `outside`, by its node port or its load balancer, as its type says; `host` goes before what they say of
+  // `wanted`: with one port. With `external`, by its node port or its load balancer, as its type says; `host` goes before what they say of
   // themselves. A Service of that name that is not the job's is left alone. `before`: where it was reached, if it was there: pods dial it
   // there still, so one that has to be made again is given the same address and node port, unless somebody else has them by now.
-  absl::StatusOr<ServiceReach> Make(const nlohmann::json& wanted, bool outside, const ServiceReach& before,
-                                    const std::optional<std::string>& host = std::nullopt);
+  absl::StatusOr<ServiceEndpoints> Make(const nlohmann::json& wanted, bool external, const ServiceEndpoints& before,
+                                        const std::optional<std::string>& host = std::nullopt);
   // The job's Service of that name, if there is one. Where we may not, it stays until the job is deleted, which the log says.
   absl::Status Remove(const std::string& name);
 
  private:
-  absl::StatusOr<nlohmann::json> Ensure(const nlohmann::json& wanted, const ServiceReach& before, std::string& missing);
+  absl::StatusOr<nlohmann::json> Ensure(const nlohmann::json& wanted, const ServiceEndpoints& before, std::string& missing);
   absl::StatusOr<std::string> HostOf(const nlohmann::json& service, std::string& missing);
   absl::StatusOr<std::string> NodeAddress();
   std::string Called(const nlohmann::json& service) const;

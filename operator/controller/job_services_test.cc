@@ -45,20 +45,20 @@ class JobServicesTest : public ::testing::Test {
   // Where it is reached from outside, or what is missing.
   std::string Reach(job::NetworkMode mode, const std::optional<std::string>& host = std::nullopt, const std::string& node_address = "") {
     JobServices services(*client_, kServedJob, "paris", node_address, {});
-    const auto reach = services.Make(Wanted(mode), /*outside=*/true, /*before=*/{}, host);
-    EXPECT_TRUE(reach.ok()) << reach.status();
-    if (!reach.ok()) return "error";
-    EXPECT_NE(reach->outside.empty(), reach->missing.empty());
-    return reach->missing.empty() ? reach->outside : reach->missing;
+    const auto endpoints = services.Make(Wanted(mode), /*external=*/true, /*before=*/{}, host);
+    EXPECT_TRUE(endpoints.ok()) << endpoints.status();
+    if (!endpoints.ok()) return "error";
+    EXPECT_NE(endpoints->external.empty(), endpoints->missing.empty());
+    return endpoints->missing.empty() ? endpoints->external : endpoints->missing;
   }
   void Balance(const json& ingress) {
     Patch(manifests::kServices, {"default", "train-paris-0"}, {{"loadBalancer", {{"ingress", {ingress}}}}});
   }
   // With one that was there before.
-  json MadeAgain(const ServiceReach& before) {
+  json MadeAgain(const ServiceEndpoints& before) {
     JobServices services(*client_, kServedJob, "paris", "", {});
-    const auto reach = services.Make(Wanted(kNodePort), /*outside=*/true, before);
-    EXPECT_TRUE(reach.ok()) << reach.status();
+    const auto endpoints = services.Make(Wanted(kNodePort), /*external=*/true, before);
+    EXPECT_TRUE(endpoints.ok()) << endpoints.status();
     return json::parse(client_->Get(manifests::kServices, {"default", "train-paris-0"}).value())["spec"];
   }
   // Of the fake's choice.
@@ -72,7 +72,7 @@ class JobServicesTest : public ::testing::Test {
   kube::testing::FakeClock clock_;
   kube::testing::FakeApiServer server_{clock_};
   const std::unique_ptr<kube::ApiClient> client_ = std::make_unique<kube::RestClient>(
-      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{.max_retries = 0}, clock_);
 };
 
@@ -134,7 +134,7 @@ TEST_F(JobServicesTest, WhatIsThereIsNotWrittenAgain) {
 }
 
 TEST_F(JobServicesTest, OneThatIsMadeAgainIsReachedWhereItWas) {
-  const json spec = MadeAgain({.inside = "10.96.7.7:7001", .outside = "192.0.2.7:31234"});
+  const json spec = MadeAgain({.internal = "10.96.7.7:7001", .external = "192.0.2.7:31234"});
   EXPECT_EQ(spec["clusterIP"], "10.96.7.7");
   EXPECT_EQ(spec["ports"][0]["nodePort"], 31234);
 }
@@ -146,7 +146,7 @@ TEST_F(JobServicesTest, UnlessSomebodyElseHasThatAddressByNow) {
                       {"code", 422},
                       {"message", "spec.clusterIPs: Invalid value: provided IP is already allocated"}};
   server_.AddFault({.verb = "apply", .target = "/services/", .code = 422, .body = taken.dump()});
-  EXPECT_NE(MadeAgain({.inside = "10.96.7.7:7001", .outside = "192.0.2.7:31234"})["ports"][0]["nodePort"], 31234);
+  EXPECT_NE(MadeAgain({.internal = "10.96.7.7:7001", .external = "192.0.2.7:31234"})["ports"][0]["nodePort"], 31234);
 }
 
 // Whose name another job's has taken since it was looked at.

@@ -49,7 +49,7 @@ kubeapi::ClusterStatus PartIn(const lifecycle::ClusterView& view, const lifecycl
   }
   cluster.message = TroubleIn(view);
   for (const lifecycle::PodView& pod : view.pods) {
-    if (view.lost || pod.role != manifests::kExecutorRole || pod.attempt != decision.memory.attempt) continue;
+    if (view.lost || pod.role != manifests::kExecutorRole || pod.attempt != decision.persisted.attempt) continue;
     if (pod.deleted_at.has_value()) {
       ++cluster.terminating;
     } else if (pod.phase == lifecycle::PodPhase::kSucceeded) {
@@ -66,7 +66,7 @@ kubeapi::ClusterStatus PartIn(const lifecycle::ClusterView& view, const lifecycl
 
 bool IsSeenEmpty(const std::string& cluster, const std::vector<lifecycle::ClusterView>& seen) {
   return std::any_of(seen.begin(), seen.end(), [&](const lifecycle::ClusterView& view) {
-    return view.name == cluster && view.reachable && !view.anchor && view.pods.empty();
+    return view.name == cluster && view.reachable && !view.owner_config_map && view.pods.empty();
   });
 }
 
@@ -83,9 +83,9 @@ void CountPods(const lifecycle::Observation& seen, const lifecycle::Decision& de
     const bool is_hub = &view == &seen.clusters.front();
     const bool wanted = decision.prepare && std::any_of(seen.slots.begin(), seen.slots.end(),
                                                         [&](const manifests::ExecutorSlot& slot) { return slot.cluster == view.name; });
-    const bool there = (view.anchor && !is_hub) || std::any_of(view.pods.begin(), view.pods.end(), [](const lifecycle::PodView& pod) {
-                         return pod.role == manifests::kExecutorRole;
-                       });
+    const bool there =
+        (view.owner_config_map && !is_hub) ||
+        std::any_of(view.pods.begin(), view.pods.end(), [](const lifecycle::PodView& pod) { return pod.role == manifests::kExecutorRole; });
     auto at = std::find_if(clusters.begin(), clusters.end(), [&](const auto& cluster) { return cluster.name == view.name; });
     if (at == clusters.end()) {
       if (!wanted && !there && !view.refusal.has_value()) continue;
@@ -93,12 +93,12 @@ void CountPods(const lifecycle::Observation& seen, const lifecycle::Decision& de
     }
     *at = PartIn(view, decision, seen.now, std::move(*at));  // what somebody else has said of it stays
     at->local = is_hub;
-    if (wanted) at->epoch = seen.memory.attempt;
+    if (wanted) at->epoch = seen.persisted.attempt;
     if (view.endpoint.has_value()) at->endpoint = view.endpoint->empty() ? std::nullopt : view.endpoint;
   }
   // The list is bounded; what is seen to be empty, and of an earlier attempt, is the first that can go.
   const auto over = [&](const kubeapi::ClusterStatus& cluster) {
-    if (clusters.size() <= job::kMaxClusters || cluster.epoch == decision.memory.attempt) return false;
+    if (clusters.size() <= job::kMaxClusters || cluster.epoch == decision.persisted.attempt) return false;
     return IsSeenEmpty(cluster.name, seen.clusters);
   };
   for (auto at = clusters.begin(); at != clusters.end();) at = over(*at) ? clusters.erase(at) : at + 1;
@@ -180,10 +180,10 @@ std::map<std::string, std::string> Avoided(const kubeapi::FusionJobStatus& statu
   return avoided;
 }
 
-void TellAvoided(const lifecycle::PersistedState& memory, absl::Time now, kubeapi::FusionJobStatus& status) {
+void TellAvoided(const lifecycle::PersistedState& persisted, absl::Time now, kubeapi::FusionJobStatus& status) {
   for (kubeapi::ClusterStatus& cluster : status.cluster_statuses) {
-    const auto why = memory.avoided.find(cluster.name);
-    const bool left = why != memory.avoided.end();
+    const auto why = persisted.avoided.find(cluster.name);
+    const bool left = why != persisted.avoided.end();
     if (!left && !kubeapi::IsTrue(cluster.conditions, kubeapi::kExcluded)) continue;
     SetCondition(cluster.conditions,
                  {.type = std::string(kubeapi::kExcluded),
@@ -240,14 +240,14 @@ lifecycle::PersistedState PersistedStateOf(const kubeapi::FusionJobStatus& statu
           .was_ready = kubeapi::IsTrue(status.conditions, kubeapi::kReady) || kubeapi::IsTrue(status.conditions, kubeapi::kDegraded),
           .out_of_memory = OutOfMemory(status),
           .quota_exceeded = since(kubeapi::kQuotaReserved, false).has_value(),
-          .short_since = short_of_room ? since(kubeapi::kScheduled, false) : std::nullopt,
+          .capacity_wait_since = short_of_room ? since(kubeapi::kScheduled, false) : std::nullopt,
           .restarting_since = since(kubeapi::kRestarting, true),
           .unready_since = not_ready.has_value() && not_degraded.has_value() ? std::max(not_ready, not_degraded) : std::nullopt,
           .resized = reason(kubeapi::kRestarting) == lifecycle::Name(lifecycle::RestartCause::kResized),
           .was_suspended = suspension.has_value() && *suspension != "NotSuspended",
           .suspending = suspension == "Suspending",
           .resumed_at = suspension == "Resumed" ? since(kubeapi::kSuspended, false) : std::nullopt,
-          .room_since = since(kubeapi::kResizing, true),
+          .extra_capacity_since = since(kubeapi::kResizing, true),
           .avoided = Avoided(status)};
 }
 
@@ -279,21 +279,21 @@ kubeapi::FusionJobStatus BuildStatus(const cache::JobView& view, const lifecycle
   if (view.job.ok() && !refused) set({lifecycle::JobCondition::kAccepted, true, "Valid", "The job is valid."});
   // That of a time in a queue says nothing of one outside. While there is a Workload it tells that one is to be looked for.
   if (!seen.queue.has_value() && !seen.leaves_queue &&
-      !(decision.memory.complete || decision.memory.failed || seen.deleted_at.has_value())) {
+      !(decision.persisted.complete || decision.persisted.failed || seen.deleted_at.has_value())) {
     std::erase_if(status.conditions, [](const kubeapi::Condition& condition) { return condition.type == kubeapi::kAdmitted; });
   }
   for (const lifecycle::DesiredCondition& desired : decision.conditions) set(desired);
-  status.start_time = ToSecond(decision.memory.started_at);
-  status.completion_time = ToSecond(decision.memory.completed_at);
-  status.attempt = decision.memory.attempt;
-  status.restarts = decision.memory.restarts;
-  status.restarts_count_towards_max = decision.memory.counted_restarts;
+  status.start_time = ToSecond(decision.persisted.started_at);
+  status.completion_time = ToSecond(decision.persisted.completed_at);
+  status.attempt = decision.persisted.attempt;
+  status.restarts = decision.persisted.restarts;
+  status.restarts_count_towards_max = decision.persisted.counted_restarts;
   status.selector = absl::StrCat(manifests::JobSelector(view.identity), ",", manifests::kRoleLabel, "=", manifests::kExecutorRole);
   CountPods(seen, decision, status);
   if (!seen.broker_endpoint.empty()) status.endpoint = seen.broker_endpoint;
-  TellAvoided(decision.memory, seen.now, status);
+  TellAvoided(decision.persisted, seen.now, status);
   // The last word of a run, also of one that was suspended: it is not asked again.
-  const bool ended = decision.memory.complete || decision.memory.failed || (progress.has_value() && progress->exit_code.has_value());
+  const bool ended = decision.persisted.complete || decision.persisted.failed || (progress.has_value() && progress->exit_code.has_value());
   if (progress.has_value()) TellProgress(seen, *progress, ended, status);
   if (view.job.ok()) {
     if (const auto stale = StaleCheckpoint(seen.job.spec, view.generation, status)) set(*stale);

@@ -1,4 +1,4 @@
-// Pods and anchors that somebody made to look like a job's: they say nothing of the job, and stay as they are.
+// Pods and owner ConfigMaps that somebody made to look like a job's: they say nothing of the job, and stay as they are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -145,7 +145,7 @@ TEST_F(LookAlikeTest, IgnoresBrokerPodInMember) {
   Begin();
   json broker = Pod(*looking_, "train-broker-r0");
   const json executor = Pod(*tokyo_client_, "train-tokyo-0-r0");
-  broker["metadata"]["ownerReferences"] = executor["metadata"]["ownerReferences"];  // the member's own anchor
+  broker["metadata"]["ownerReferences"] = executor["metadata"]["ownerReferences"];  // the member's own owner ConfigMap
   TryWith(*tokyo_client_, broker, {"with all that can be had"}, Ended("broker", 0));
 }
 
@@ -156,14 +156,16 @@ TEST_F(LookAlikeTest, AnExecutorByItsLabelsAloneIsNotLost) {
     TryWith(*tokyo_client_, executor, as, Ended("executor", 1));
 }
 
-TEST_F(LookAlikeTest, AnAnchorElsewhereIsNotTakenForTheJobs) {
+TEST_F(LookAlikeTest, OwnerConfigMapOfAnotherNamespaceIsNotTheJobs) {
   Begin();
-  json anchor = json::parse(looking_->Get(manifests::kConfigMaps, {"default", "train-anchor"}).value());
+  json owner_config_map = json::parse(looking_->Get(manifests::kConfigMaps, {"default", "train-anchor"}).value());
   for (const auto& [ns, name] : {std::pair("other", "train-anchor"), std::pair("default", "a-anchor")}) {
-    json copy = {
-        {"apiVersion", "v1"},
-        {"kind", "ConfigMap"},
-        {"metadata", {{"name", name}, {"labels", anchor["metadata"]["labels"]}, {"annotations", anchor["metadata"]["annotations"]}}}};
+    json copy = {{"apiVersion", "v1"},
+                 {"kind", "ConfigMap"},
+                 {"metadata",
+                  {{"name", name},
+                   {"labels", owner_config_map["metadata"]["labels"]},
+                   {"annotations", owner_config_map["metadata"]["annotations"]}}}};
     copy["metadata"]["annotations"][manifests::kPlacementAnnotation] = "0:local-7";
     copy["metadata"]["annotations"][manifests::kBrokerAnnotation] = "10.6.6.6:7000";
     ASSERT_TRUE(looking_->Create(manifests::kConfigMaps, ns, copy.dump()).ok());

@@ -41,13 +41,13 @@ absl::StatusOr<json> FindPodOfThatName(cache::Member& member, const manifests::J
 }
 
 absl::Status MemberWrites::CreatePod(json pod) {
-  // Where the chart's admission policy compares it with the anchor's, a request that was stopped on its way is refused.
+  // Where the chart's admission policy compares it with the owner ConfigMap's, a request that was stopped on its way is refused.
   if (fence_ != nullptr) pod["metadata"]["annotations"][manifests::kEpochAnnotation] = absl::StrCat(fence_->epoch());
   const absl::StatusOr<std::string> answer =
       member_.client().Create(manifests::kPods, job_.ns, pod.dump(), {.field_manager = manifests::kFieldManager}, call_);
   if (answer.ok()) member_.Wrote(job_.uid, manifests::kPods, *answer);
   const absl::Status& status = answer.status();
-  return kube::IsApiAlreadyExists(status) ? Adopt(pod) : OfPod(status);
+  return kube::IsApiAlreadyExists(status) ? Adopt(pod) : MarkPodError(status);
 }
 
 // A pod of that name is there: ours, which the cache does not show yet, or one that must not stand for it.
@@ -62,7 +62,7 @@ absl::Status MemberWrites::Adopt(const json& wanted) {
     member_.Wrote(job_.uid, manifests::kPods, there.dump());
     return absl::OkStatus();
   }
-  // Of an anchor that is gone, whose garbage it is.
+  // Of an owner ConfigMap that is gone, whose garbage it is.
   const kube::DeleteOptions options{.uid = kube::TextAt(there, "metadata", "uid")};
   const absl::Status deleted = member_.client().Delete(manifests::kPods, {job_.ns, name}, options, call_).status();
   if (!deleted.ok() && !IsGone(deleted) && !kube::IsApiConflict(deleted)) return deleted;
@@ -81,19 +81,19 @@ absl::Status MemberWrites::RemovePods(const std::string& cluster, const std::vec
 }
 
 absl::Status MemberWrites::DeleteOwnerConfigMap() {
-  const auto anchor = member_.OwnerConfigMapOf(job_);
-  if (!anchor.has_value() || anchor->terminating) return absl::OkStatus();
+  const auto owner_config_map = member_.OwnerConfigMapOf(job_);
+  if (!owner_config_map.has_value() || owner_config_map->terminating) return absl::OkStatus();
   // In the foreground: while it is there, something of the job is.
-  const kube::DeleteOptions options{.propagation = kube::Propagation::kForeground, .uid = anchor->uid};
+  const kube::DeleteOptions options{.propagation = kube::DeletionPropagation::kForeground, .uid = owner_config_map->uid};
   const absl::Status status =
       member_.client().Delete(manifests::kConfigMaps, {job_.ns, manifests::OwnerConfigMapName(job_)}, options, call_).status();
   return IsGone(status) || kube::IsApiConflict(status) ? absl::OkStatus() : status;
 }
 
 absl::Status MemberWrites::PreserveOwnerConfigMap() {
-  const auto anchor = member_.OwnerConfigMapOf(job_);
-  if (!anchor.has_value() || anchor->preserved) return absl::OkStatus();
-  const json patch = {{"metadata", {{"uid", anchor->uid}, {"annotations", {{manifests::kPreservedAnnotation, "true"}}}}}};
+  const auto owner_config_map = member_.OwnerConfigMapOf(job_);
+  if (!owner_config_map.has_value() || owner_config_map->preserved) return absl::OkStatus();
+  const json patch = {{"metadata", {{"uid", owner_config_map->uid}, {"annotations", {{manifests::kPreservedAnnotation, "true"}}}}}};
   const absl::StatusOr<std::string> answer =
       member_.client().Patch(manifests::kConfigMaps, {job_.ns, manifests::OwnerConfigMapName(job_)}, kube::PatchType::kMerge, patch.dump(),
                              {.field_manager = manifests::kFieldManager}, call_);

@@ -1,5 +1,5 @@
-// What one job has written and deleted in one cluster: Pods, and the anchor as a whole. Blocks on the API server; errors are its, those
-// about a Pod marked as such (OfPod()). What is gone already, or has changed hands, is no error.
+// What one job has written and deleted in one cluster: Pods, and the owner ConfigMap as a whole. Blocks on the API server; errors are its,
+// those about a Pod marked as such (MarkPodError()). What is gone already, or has changed hands, is no error.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -43,7 +43,7 @@ class MissingObjectsTest : public TwoClustersTest {
     ASSERT_TRUE(client.Delete(resource, {"default", name}).ok()) << name;
   }
   void WaitAndSettle() {
-    clock_.Advance(lifecycle::kLookForObjectsEvery);
+    clock_.Advance(lifecycle::kObjectRecheckPeriod);
     SettleBoth();
   }
   static std::vector<std::string> WritesIn(const kube::testing::FakeApiServer& server) {
@@ -105,8 +105,8 @@ TEST_F(MissingObjectsTest, AnAuthorityThatCannotBeReadNowIsNotReplaced) {
 TEST_F(MissingObjectsTest, AServiceKeepsTheAddressThatPodsDial) {
   Start();
   Patch(manifests::kServices, "train-broker", {{"spec", {{"clusterIP", "10.96.0.77"}}}});
-  clock_.Advance(lifecycle::kLookForObjectsEvery);
-  SettleBoth();  // the anchor has it now
+  clock_.Advance(lifecycle::kObjectRecheckPeriod);
+  SettleBoth();  // the owner ConfigMap has it now
   Remove(*looking_, manifests::kServices, "train-broker");
   WaitAndSettle();
   EXPECT_EQ(Get(*looking_, manifests::kServices, "train-broker")["spec"]["clusterIP"], "10.96.0.77");
@@ -136,7 +136,7 @@ TEST_F(MissingObjectsTest, ReportsNameConflictAndKeepsForeignObject) {
   Remove(*looking_, manifests::kSecrets, "train-executors");
   const json theirs = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", {{"name", "train-executors"}}}, {"data", {{"x", "eA=="}}}};
   ASSERT_TRUE(looking_->Create(manifests::kSecrets, "default", theirs.dump()).ok());
-  clock_.Advance(lifecycle::kLookForObjectsEvery);
+  clock_.Advance(lifecycle::kObjectRecheckPeriod);
   for (int i = 0; i < 3; ++i) (void)Reconcile();
   EXPECT_EQ(Get(*looking_, manifests::kSecrets, "train-executors")["data"], theirs["data"]);
   EXPECT_THAT(reconciler_->conflicts().In("local"), HasSubstr("train-executors"));

@@ -2,9 +2,9 @@
 // a job on the hub.
 //
 // Of the second kind is what a job left that went without the operator (its finalizer taken off by hand), or what was made by a write that
-// came through after its job had been let go. To be taken for that an anchor must have this hub's uid in its label, so that hubs that share
-// a cluster leave each other's objects alone whatever they call themselves; the hub's API server itself must say, twice, that there is no
-// such job; caches alone are not believed. What a job asked to preserve is left alone.
+// came through after its job had been let go. To be taken for that an owner ConfigMap must have this hub's uid in its label, so that hubs
+// that share a cluster leave each other's objects alone whatever they call themselves; the hub's API server itself must say, twice, that
+// there is no such job; caches alone are not believed. What a job asked to preserve is left alone.
 //
 // Level-based; thread-safe for different clusters at once; blocks on the API servers.
 #pragma once
@@ -39,8 +39,8 @@ class OrphanMetrics {
 class OrphanCollector {
  public:
   static constexpr absl::Duration kEvery = absl::Minutes(1);
-  static constexpr absl::Duration kEveryWhileAway = absl::Seconds(5);  // so that what is owed is done soon after a cluster is back
-  static constexpr int kLooksBetweenCounts = 12;                       // at a cluster that is away: what it owes does not change by itself
+  static constexpr absl::Duration kUnreachablePeriod = absl::Seconds(5);  // so that what is owed is done soon after a cluster is back
+  static constexpr int kPassesBetweenCounts = 12;  // at a cluster that is away: what it owes does not change by itself
 
   // Whether the hub's cache has the job with this uid.
   using KnowsJob = std::function<bool(const kube::ObjectKey& job, const std::string& uid)>;
@@ -57,11 +57,11 @@ class OrphanCollector {
 
  private:
   // What a cluster that is away owes, as far as tombstones tell.
-  kube::ReconcileResult CountOwed(const std::string& cluster, const std::stop_token& stop);
-  absl::Status SeeTo(cache::Member& member, const Tombstone& tombstone, const std::stop_token& stop);
-  absl::Status Delete(cache::Member& member, const cache::OwnerConfigMapView& anchor, const std::stop_token& stop);
+  kube::ReconcileResult CountPendingCleanup(const std::string& cluster, const std::stop_token& stop);
+  absl::Status ProcessTombstone(cache::Member& member, const Tombstone& tombstone, const std::stop_token& stop);
+  absl::Status Delete(cache::Member& member, const cache::OwnerConfigMapView& owner_config_map, const std::stop_token& stop);
   // Asks the hub's API server, not the cache.
-  absl::StatusOr<bool> JobExists(const cache::OwnerConfigMapView& anchor, const std::stop_token& stop) const;
+  absl::StatusOr<bool> JobExists(const cache::OwnerConfigMapView& owner_config_map, const std::stop_token& stop) const;
 
   kube::ApiClient& hub_;
   const std::string hub_uid_;
@@ -70,8 +70,8 @@ class OrphanCollector {
   const OrphanMetrics* const metrics_;
   base::Mutex mutex_;
   struct Known {
-    std::set<std::string> suspects;  // uids of anchors without a job at the last look
-    int looks_while_away = 0;
+    std::set<std::string> suspects;  // uids of owner ConfigMaps without a job at the last look
+    int passes_while_unreachable = 0;
   };
   std::map<std::string, Known> known_ ABSL_GUARDED_BY(mutex_);  // by cluster
 };

@@ -24,7 +24,7 @@ class OrphanCollectorTest : public ::testing::Test {
 
   std::unique_ptr<kube::ApiClient> Client(FakeApiServer& server) {
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{.max_retries = 0}, hurrying_);
   }
   // The uid of a job that the hub has.
@@ -33,14 +33,15 @@ class OrphanCollectorTest : public ::testing::Test {
     job["metadata"]["name"] = name;
     return json::parse(hub_->Create(manifests::kFusionJobs, "default", job.dump()).value())["metadata"]["uid"];
   }
-  void CreateAnchor(const std::string& job, const std::string& uid, const std::string& hub = "this-hub") {
-    const json anchor = manifests::OwnerConfigMapObject({.name = job, .ns = "default", .uid = uid, .origin = "hub", .hub = hub}, "tokyo");
-    ASSERT_TRUE(member_client_->Create(manifests::kConfigMaps, "default", anchor.dump()).ok());
+  void CreateOwnerConfigMap(const std::string& job, const std::string& uid, const std::string& hub = "this-hub") {
+    const json owner_config_map =
+        manifests::OwnerConfigMapObject({.name = job, .ns = "default", .uid = uid, .origin = "hub", .hub = hub}, "tokyo");
+    ASSERT_TRUE(member_client_->Create(manifests::kConfigMaps, "default", owner_config_map.dump()).ok());
   }
   // Of the jobs that have something left.
   std::vector<std::string> Left() const {
     std::vector<std::string> jobs;
-    for (const cache::OwnerConfigMapView& anchor : member_.OwnerConfigMaps()) jobs.push_back(anchor.job);
+    for (const cache::OwnerConfigMapView& owner_config_map : member_.OwnerConfigMaps()) jobs.push_back(owner_config_map.job);
     return jobs;
   }
   kube::ReconcileResult Collect() { return collector_.Collect(member_, {}); }
@@ -59,9 +60,9 @@ class OrphanCollectorTest : public ::testing::Test {
 };
 
 TEST_F(OrphanCollectorTest, WhatHasNoJobGoesAtTheSecondLook) {
-  CreateAnchor("gone", "uid-of-gone");
+  CreateOwnerConfigMap("gone", "uid-of-gone");
   const std::string uid = CreateJob("lives");
-  CreateAnchor("lives", uid);
+  CreateOwnerConfigMap("lives", uid);
   EXPECT_EQ(Collect().after, OrphanCollector::kEvery);
   EXPECT_THAT(Left(), UnorderedElementsAre("gone", "lives"));
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_orphans{cluster=\"tokyo\"} 1\n"));
@@ -71,14 +72,14 @@ TEST_F(OrphanCollectorTest, WhatHasNoJobGoesAtTheSecondLook) {
 }
 
 TEST_F(OrphanCollectorTest, ObjectsOfAnotherHubOfTheSameOriginAreLeftAlone) {
-  CreateAnchor("theirs", "uid-of-theirs", "another-hub");
-  CreateAnchor("unnamed", "uid-of-unnamed", "");
+  CreateOwnerConfigMap("theirs", "uid-of-theirs", "another-hub");
+  CreateOwnerConfigMap("unnamed", "uid-of-unnamed", "");
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(Collect().status.ok());
   EXPECT_THAT(Left(), UnorderedElementsAre("theirs", "unnamed"));
 }
 
 TEST_F(OrphanCollectorTest, RecreatedJobDoesNotKeepOldObjects) {
-  CreateAnchor("train", "uid-before");
+  CreateOwnerConfigMap("train", "uid-before");
   CreateJob("train");
   Collect();
   Collect();
@@ -86,7 +87,7 @@ TEST_F(OrphanCollectorTest, RecreatedJobDoesNotKeepOldObjects) {
 }
 
 TEST_F(OrphanCollectorTest, WithoutAnAnswerFromTheHubNothingIsDeleted) {
-  CreateAnchor("train", "uid");
+  CreateOwnerConfigMap("train", "uid");
   Collect();
   hub_server_.AddFault({.verb = "list", .target = "fusionjobs", .times = 3, .kind = kube::testing::Fault::Kind::kBreakBefore});
   EXPECT_FALSE(Collect().status.ok());
@@ -99,16 +100,16 @@ TEST_F(OrphanCollectorTest, AHubThatServesNoFusionJobsIsNoProofThatTheyAreGone) 
   Tombstones none(*client, "default", "hub", "this-hub");
   OrphanCollector collector(
       *client, "this-hub", none, [](const auto&, const auto&) { return false; }, nullptr);
-  CreateAnchor("train", "uid");
+  CreateOwnerConfigMap("train", "uid");
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(collector.Collect(member_, {}).status.ok());
   EXPECT_THAT(Left(), ElementsAre("train"));
 }
 
 TEST_F(OrphanCollectorTest, AClusterThatIsAwayIsNotAskedAndLookedAtSoon) {
-  CreateAnchor("train", "uid");
+  CreateOwnerConfigMap("train", "uid");
   member_.SetReachable(false);
   member_server_.ForgetRequests();
-  EXPECT_EQ(Collect().after, OrphanCollector::kEveryWhileAway);
+  EXPECT_EQ(Collect().after, OrphanCollector::kUnreachablePeriod);
   EXPECT_THAT(member_server_.requests(), IsEmpty());
 }
 
@@ -132,7 +133,7 @@ TEST_F(OrphanCollectorTest, WhatAClusterOwesIsCountedWhileItIsAwayAndNoMoreOnceI
   Collect();
   EXPECT_THAT(registry_.Text(), HasSubstr("fusionllm_orphans{cluster=\"tokyo\"} 1\n"));
   hub_server_.ForgetRequests();
-  for (int look = 1; look < OrphanCollector::kLooksBetweenCounts; ++look) Collect();
+  for (int look = 1; look < OrphanCollector::kPassesBetweenCounts; ++look) Collect();
   EXPECT_THAT(hub_server_.requests(), IsEmpty()) << "it does not change by itself";
   Collect();
   EXPECT_THAT(hub_server_.requests(), ::testing::SizeIs(1));
@@ -141,7 +142,7 @@ TEST_F(OrphanCollectorTest, WhatAClusterOwesIsCountedWhileItIsAwayAndNoMoreOnceI
 }
 
 TEST_F(OrphanCollectorTest, WhatIsPreservedStays) {
-  CreateAnchor("train", "uid");
+  CreateOwnerConfigMap("train", "uid");
   const json patch = {{"metadata", {{"annotations", {{manifests::kPreservedAnnotation, "true"}}}}}};
   ASSERT_TRUE(member_client_->Patch(manifests::kConfigMaps, {"default", "train-anchor"}, kube::PatchType::kMerge, patch.dump()).ok());
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(Collect().status.ok());
@@ -150,7 +151,7 @@ TEST_F(OrphanCollectorTest, WhatIsPreservedStays) {
 
 TEST_F(OrphanCollectorTest, ATombstoneIsCarriedOutAtOnceAndGoesWhenNothingIsLeft) {
   const manifests::JobIdentity job{.name = "train", .ns = "default", .uid = "uid", .origin = "hub", .hub = "this-hub"};
-  CreateAnchor("train", "uid");
+  CreateOwnerConfigMap("train", "uid");
   ASSERT_TRUE(tombstones_.Set(job, "tokyo", false, clock_.Now(), {}).ok());
   ASSERT_TRUE(tombstones_.Set(job, "tokyo", false, clock_.Now(), {}).ok()) << "twice is once";
   ASSERT_TRUE(tombstones_.Set(job, "paris", false, clock_.Now(), {}).ok());

@@ -63,7 +63,7 @@ PodEvents::ByPod PodEvents::Ask(cache::Member& member, const lifecycle::ClusterV
       const json newest = list.ok() ? NewestWarning(kube::ParseJson(*list)) : json();
       std::string reason = base::TruncateUtf8(kube::TextAt(newest, "reason"), kReasonBytes);
       std::string message = base::TruncateUtf8(kube::TextAt(newest, "message"), kMessageBytes);
-      answer.news = answer.news || (list.ok() && std::tie(reason, message) != std::tie(said.reason, said.message));
+      answer.changed = answer.changed || (list.ok() && std::tie(reason, message) != std::tie(said.reason, said.message));
       if (list.ok()) std::tie(said.reason, said.message) = std::make_pair(std::move(reason), std::move(message));
     }
     answer.requeue_after = std::min(answer.requeue_after, said.asked + kAskAfter - seen.now);
@@ -72,8 +72,8 @@ PodEvents::ByPod PodEvents::Ask(cache::Member& member, const lifecycle::ClusterV
   return now;
 }
 
-PodEvents::Answer PodEvents::LookAt(cache::Member& member, const lifecycle::ClusterView& here, lifecycle::Observation& seen,
-                                    const std::stop_token& stop) {
+PodEvents::Answer PodEvents::Observe(cache::Member& member, const lifecycle::ClusterView& here, lifecycle::Observation& seen,
+                                     const std::stop_token& stop) {
   Answer answer;
   const bool any = std::any_of(here.pods.begin(), here.pods.end(), Waits);
   ByPod known;

@@ -24,12 +24,12 @@ class PodEvents {
   static constexpr size_t kMaxPods = 4;
 
   struct Answer {
-    bool news = false;                                        // something is said that was not
+    bool changed = false;                                     // something is said that was not
     absl::Duration requeue_after = absl::InfiniteDuration();  // when a Pod is to be asked about next
   };
   // Asks about the Pods of `here`, one of `seen.clusters`, that is due, and gives all Pods of `seen` the reason and words that are known of
   // them, where they have none. A server that may not be asked has said nothing. Blocks on the API server.
-  Answer LookAt(cache::Member& member, const lifecycle::ClusterView& here, lifecycle::Observation& seen, const std::stop_token& stop);
+  Answer Observe(cache::Member& member, const lifecycle::ClusterView& here, lifecycle::Observation& seen, const std::stop_token& stop);
   void Forget(const std::string& job_uid);
 
  private:

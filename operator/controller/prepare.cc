@@ -36,8 +36,8 @@ using nlohmann::json;
 constexpr size_t kWaitingBytesMax = 1024;
 constexpr char kAwaitsAddress[] = "fusionllm.io/awaits-address";  // payload of such errors
 
-// What the objects beside the anchor are made of, and the round in which certificates were looked at: they differ each time they are made
-// and are as good as before.
+// What the objects beside the owner ConfigMap are made of, and the round in which certificates were looked at: they differ each time they
+// are made and are as good as before.
 std::string HashOf(const PrepareRequest& request) {
   std::string text = absl::StrCat(manifests::JobDocument(*request.job), "\n", manifests::PlacementText(request.attempt, request.slots),
                                   "\n", manifests::RenewalRound(request.identity.uid, request.now));
@@ -46,7 +46,7 @@ std::string HashOf(const PrepareRequest& request) {
   return absl::StrCat(absl::Hex(base::StableHash(text)));
 }
 
-// Devices that may have a Service, by what an anchor says; one of an older operator names those with an address alone.
+// Devices that may have a Service, by what an owner ConfigMap says; one of an older operator names those with an address alone.
 std::set<std::string> Served(const std::string& services, const std::string& addresses) {
   std::set<std::string> served = absl::StrSplit(services, ',', absl::SkipEmpty());
   for (const auto& [device, address] : manifests::ParseAddresses(addresses)) served.insert(device);
@@ -82,8 +82,8 @@ class Preparation {
   absl::StatusOr<Prepared> Hub() {
     const std::string want = HashOf(request_);
     if (std::optional<Prepared> prepared = Already(want, request_.local)) return *std::move(prepared);
-    FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
-    const manifests::Owner owner = manifests::OwnerConfigMapReference(id_, anchor_.uid);
+    FUSIONLLM_RETURN_IF_ERROR(EnsureOwnerConfigMap());
+    const manifests::Owner owner = manifests::OwnerConfigMapReference(id_, owner_config_map_.uid);
     FUSIONLLM_ASSIGN_OR_RETURN(const manifests::JobCredentials authority, secrets_.Authority(owner, request_.begins));
     FUSIONLLM_RETURN_IF_ERROR(secrets_.ForBroker(authority, owner));
     if (!request_.local.empty()) FUSIONLLM_RETURN_IF_ERROR(secrets_.ForExecutors(authority, request_.slots, request_.local, owner));
@@ -92,27 +92,27 @@ class Preparation {
         std::any_of(request_.slots.begin(), request_.slots.end(), [&](const auto& s) { return s.cluster != request_.local; });
     const job::Network& network = request_.job->spec.network;
     JobServices services = Services(request_.local.empty() ? member_.name() : request_.local);
-    FUSIONLLM_ASSIGN_OR_RETURN(
-        const ServiceReach broker,
-        services.Make(manifests::BrokerServiceObject(id_, *request_.job, remote, owner), remote,
-                      {.inside = anchor_.notes[manifests::kBrokerAnnotation], .outside = anchor_.notes[manifests::kRemoteBrokerAnnotation]},
-                      network.address));
+    FUSIONLLM_ASSIGN_OR_RETURN(const ServiceEndpoints broker,
+                               services.Make(manifests::BrokerServiceObject(id_, *request_.job, remote, owner), remote,
+                                             {.internal = owner_config_map_.notes[manifests::kBrokerAnnotation],
+                                              .external = owner_config_map_.notes[manifests::kRemoteBrokerAnnotation]},
+                                             network.address));
     // Those of executors before anything is waited for: load balancers take their time at once then.
     FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, request_.local, owner));
     for (const std::string* missing : {&broker.missing, &executors.missing}) {
       if (!missing->empty()) return Wait(*missing);
     }
-    const bool already = anchor_.notes[manifests::kPreparedAnnotation] == want;
+    const bool already = owner_config_map_.notes[manifests::kPreparedAnnotation] == want;
     std::map<std::string, std::string> notes = {
         {manifests::kPreparedAnnotation, want},
-        {manifests::kBrokerAnnotation, broker.inside},
+        {manifests::kBrokerAnnotation, broker.internal},
         {manifests::kPlacementAnnotation, manifests::PlacementText(request_.attempt, request_.slots)},
-        {manifests::kWantedAnnotation, already ? anchor_.notes[manifests::kWantedAnnotation] : absl::StrCat(request_.wanted)}};
-    if (remote) notes[manifests::kRemoteBrokerAnnotation] = broker.outside;
+        {manifests::kWantedAnnotation, already ? owner_config_map_.notes[manifests::kWantedAnnotation] : absl::StrCat(request_.wanted)}};
+    if (remote) notes[manifests::kRemoteBrokerAnnotation] = broker.external;
     FUSIONLLM_RETURN_IF_ERROR(KeepServices(services, executors.addresses, notes));
-    // Last: an anchor that says so has everything beside it.
+    // Last: an owner ConfigMap that says so has everything beside it.
     FUSIONLLM_RETURN_IF_ERROR(Mark(notes));
-    return Prepared{owner, broker.inside, executors.addresses, changed_};
+    return Prepared{owner, broker.internal, executors.addresses, changed_};
   }
 
   absl::StatusOr<Prepared> Remote(cache::Member& hub) {
@@ -125,8 +125,8 @@ class Preparation {
     const std::string want = absl::StrCat(HashOf(request_), "-", broker);
     if (std::optional<Prepared> prepared = Already(want, member_.name())) return *std::move(prepared);
     FUSIONLLM_ASSIGN_OR_RETURN(const manifests::JobCredentials authority, secrets_.AuthorityOn(hub));
-    FUSIONLLM_RETURN_IF_ERROR(EnsureAnchor());
-    const manifests::Owner owner = manifests::OwnerConfigMapReference(id_, anchor_.uid);
+    FUSIONLLM_RETURN_IF_ERROR(EnsureOwnerConfigMap());
+    const manifests::Owner owner = manifests::OwnerConfigMapReference(id_, owner_config_map_.uid);
     FUSIONLLM_RETURN_IF_ERROR(secrets_.ForExecutors(authority, request_.slots, member_.name(), owner));
     JobServices services = Services(member_.name());
     FUSIONLLM_ASSIGN_OR_RETURN(const Executors executors, ServeExecutors(services, member_.name(), owner));
@@ -141,9 +141,9 @@ class Preparation {
     const absl::StatusOr<std::string> answer = client_.Get(manifests::kConfigMaps, {id_.ns, manifests::OwnerConfigMapName(id_)}, call_);
     if (kube::IsApiNotFound(answer.status())) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
-    FUSIONLLM_RETURN_IF_ERROR(TakeAnchor(*answer));
+    FUSIONLLM_RETURN_IF_ERROR(TakeOwnerConfigMap(*answer));
     JobServices services = Services(idle.cluster);
-    std::map<std::string, std::string> notes = anchor_.notes, kept;
+    std::map<std::string, std::string> notes = owner_config_map_.notes, kept;
     notes.erase(manifests::kWaitingAnnotation);
     if (!idle.over) {
       for (const auto& [device, address] : manifests::ParseAddresses(notes[manifests::kExecutorAddressesAnnotation])) {
@@ -164,12 +164,15 @@ class Preparation {
     std::string missing;
   };
 
-  // What an anchor says that has everything beside it.
+  // What an owner ConfigMap says that has everything beside it.
   std::optional<Prepared> Already(const std::string& want, const std::string& cluster) const {
     if (request_.verify) return std::nullopt;
-    const auto anchor = member_.OwnerConfigMapOf(id_);
-    if (!anchor.has_value() || anchor->prepared != want || anchor->terminating || !anchor->waiting.empty()) return std::nullopt;
-    Prepared prepared{manifests::OwnerConfigMapReference(id_, anchor->uid), anchor->broker_address, anchor->executor_addresses};
+    const auto owner_config_map = member_.OwnerConfigMapOf(id_);
+    if (!owner_config_map.has_value() || owner_config_map->prepared != want || owner_config_map->terminating ||
+        !owner_config_map->waiting.empty())
+      return std::nullopt;
+    Prepared prepared{manifests::OwnerConfigMapReference(id_, owner_config_map->uid), owner_config_map->broker_address,
+                      owner_config_map->executor_addresses};
     if (!ServesExecutors()) {
       prepared.executor_addresses.clear();
       return prepared;
@@ -186,8 +189,8 @@ class Preparation {
   // Removes those of other executors, and notes what there is.
   absl::Status KeepServices(JobServices& services, const std::map<std::string, std::string>& kept,
                             std::map<std::string, std::string>& notes) {
-    for (const std::string& device :
-         Served(anchor_.notes[manifests::kExecutorServicesAnnotation], anchor_.notes[manifests::kExecutorAddressesAnnotation])) {
+    for (const std::string& device : Served(owner_config_map_.notes[manifests::kExecutorServicesAnnotation],
+                                            owner_config_map_.notes[manifests::kExecutorAddressesAnnotation])) {
       if (!kept.contains(device)) FUSIONLLM_RETURN_IF_ERROR(services.Remove(manifests::ExecutorServiceName(id_, device)));
     }
     for (const char* note : {manifests::kExecutorServicesAnnotation, manifests::kExecutorAddressesAnnotation}) notes.erase(note);
@@ -200,15 +203,15 @@ class Preparation {
 
   // Before they are made: whatever comes between, somebody knows of them.
   absl::Status NoteServices(const std::string& cluster) {
-    std::set<std::string> served =
-        Served(anchor_.notes[manifests::kExecutorServicesAnnotation], anchor_.notes[manifests::kExecutorAddressesAnnotation]);
+    std::set<std::string> served = Served(owner_config_map_.notes[manifests::kExecutorServicesAnnotation],
+                                          owner_config_map_.notes[manifests::kExecutorAddressesAnnotation]);
     const size_t noted = served.size();
     for (const manifests::ExecutorSlot& slot : request_.slots) {
       if (slot.cluster == cluster) served.insert(manifests::DeviceName(slot));
     }
     if (served.size() == noted) return absl::OkStatus();
-    anchor_.notes[manifests::kExecutorServicesAnnotation] = absl::StrJoin(served, ",");
-    return Mark(anchor_.notes);
+    owner_config_map_.notes[manifests::kExecutorServicesAnnotation] = absl::StrJoin(served, ",");
+    return Mark(owner_config_map_.notes);
   }
 
   JobServices Services(const std::string& cluster) { return {client_, id_, cluster, request_.node_address, call_}; }
@@ -216,30 +219,31 @@ class Preparation {
   absl::StatusOr<Executors> ServeExecutors(JobServices& services, const std::string& cluster, const manifests::Owner& owner) {
     Executors executors;
     if (!ServesExecutors()) return executors;
-    const std::map<std::string, std::string> noted = manifests::ParseAddresses(anchor_.notes[manifests::kExecutorAddressesAnnotation]);
+    const std::map<std::string, std::string> noted =
+        manifests::ParseAddresses(owner_config_map_.notes[manifests::kExecutorAddressesAnnotation]);
     FUSIONLLM_RETURN_IF_ERROR(NoteServices(cluster));
     for (const manifests::ExecutorSlot& slot : request_.slots) {
       if (slot.cluster != cluster) continue;
       const auto before = noted.find(manifests::DeviceName(slot));
-      FUSIONLLM_ASSIGN_OR_RETURN(const ServiceReach reach,
-                                 services.Make(manifests::ExecutorServiceObject(id_, *request_.job, slot, owner), /*outside=*/true,
-                                               {.outside = before == noted.end() ? "" : before->second}));
-      if (reach.missing.empty()) {
-        executors.addresses[manifests::DeviceName(slot)] = reach.outside;
+      FUSIONLLM_ASSIGN_OR_RETURN(const ServiceEndpoints endpoints,
+                                 services.Make(manifests::ExecutorServiceObject(id_, *request_.job, slot, owner), /*external=*/true,
+                                               {.external = before == noted.end() ? "" : before->second}));
+      if (endpoints.missing.empty()) {
+        executors.addresses[manifests::DeviceName(slot)] = endpoints.external;
       } else if (executors.missing.empty()) {
-        executors.missing = reach.missing;
+        executors.missing = endpoints.missing;
       }
     }
     return executors;
   }
 
-  // Says in the anchor, from where it gets into the job's status, what has to be there first. All else that the anchor says stays: pods of
-  // this attempt may be running, and are to be found.
+  // Says in the owner ConfigMap, from where it gets into the job's status, what has to be there first. All else that the owner ConfigMap
+  // says stays: pods of this attempt may be running, and are to be found.
   absl::Status Wait(const std::string& why) {
     const std::string text = base::TruncateUtf8(why, kWaitingBytesMax);
-    if (anchor_.notes[manifests::kWaitingAnnotation] != text) {
-      anchor_.notes[manifests::kWaitingAnnotation] = text;
-      FUSIONLLM_RETURN_IF_ERROR(Mark(anchor_.notes));
+    if (owner_config_map_.notes[manifests::kWaitingAnnotation] != text) {
+      owner_config_map_.notes[manifests::kWaitingAnnotation] = text;
+      FUSIONLLM_RETURN_IF_ERROR(Mark(owner_config_map_.notes));
     }
     absl::Status waits = absl::UnavailableError(text);
     waits.SetPayload(kAwaitsAddress, {});
@@ -259,8 +263,8 @@ class Preparation {
     return objects_.Put(manifests::kConfigMaps, wanted, there);
   }
 
-  // Makes the job's anchor, or reads the one that is there.
-  absl::Status EnsureAnchor() {
+  // Makes the job's owner ConfigMap, or reads the one that is there.
+  absl::Status EnsureOwnerConfigMap() {
     const kube::ObjectKey key{id_.ns, manifests::OwnerConfigMapName(id_)};
     bool there = request_.verify;
     if (request_.fence != nullptr) {
@@ -270,23 +274,23 @@ class Preparation {
     }
     if (there) {
       const absl::StatusOr<std::string> answer = client_.Get(manifests::kConfigMaps, key, call_);
-      if (!kube::IsApiNotFound(answer.status())) return answer.ok() ? TakeAnchor(*answer) : answer.status();
+      if (!kube::IsApiNotFound(answer.status())) return answer.ok() ? TakeOwnerConfigMap(*answer) : answer.status();
     }
     absl::StatusOr<std::string> answer =
-        client_.Create(manifests::kConfigMaps, id_.ns, Anchor().dump(), {.field_manager = manifests::kFieldManager}, call_);
+        client_.Create(manifests::kConfigMaps, id_.ns, OwnerConfigMap().dump(), {.field_manager = manifests::kFieldManager}, call_);
     if (answer.ok()) member_.Wrote(id_.uid, manifests::kConfigMaps, *answer);
     if (!answer.ok() && kube::IsApiAlreadyExists(answer.status())) answer = client_.Get(manifests::kConfigMaps, key, call_);
     FUSIONLLM_RETURN_IF_ERROR(answer.status());
-    return TakeAnchor(*answer);
+    return TakeOwnerConfigMap(*answer);
   }
 
-  absl::Status TakeAnchor(const std::string& text) {
+  absl::Status TakeOwnerConfigMap(const std::string& text) {
     const std::string name = manifests::OwnerConfigMapName(id_);
-    const json anchor = kube::ParseJson(text);
-    const json& metadata = At(anchor, "metadata");
+    const json owner_config_map = kube::ParseJson(text);
+    const json& metadata = At(owner_config_map, "metadata");
     if (TextAt(metadata, "labels", manifests::kJobUidLabel) != id_.uid) {
       // Of a job of the same name that is no more, and goes with its objects; or somebody's who is none of ours to overwrite.
-      return objects_.BelongsToSomebodyElse(manifests::kConfigMaps, name);
+      return objects_.NameConflict(manifests::kConfigMaps, name);
     }
     if (metadata.contains("deletionTimestamp")) {
       return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " is still being deleted"));
@@ -296,36 +300,37 @@ class Preparation {
     if (request_.fence != nullptr && absl::SimpleAtoi(carried, &epoch) && epoch > request_.fence->epoch()) {
       return absl::UnavailableError(absl::StrCat("ConfigMap ", name, " in cluster ", member_.name(), " was claimed meanwhile"));
     }
-    anchor_ = {TextAt(metadata, "uid"), TextAt(metadata, "resourceVersion")};
+    owner_config_map_ = {TextAt(metadata, "uid"), TextAt(metadata, "resourceVersion")};
     for (const char* note : {manifests::kPreparedAnnotation, manifests::kBrokerAnnotation, manifests::kPlacementAnnotation,
                              manifests::kWantedAnnotation, manifests::kRemoteBrokerAnnotation, manifests::kExecutorAddressesAnnotation,
                              manifests::kExecutorServicesAnnotation, manifests::kWaitingAnnotation}) {
-      if (const std::string text = TextAt(metadata, "annotations", note); !text.empty()) anchor_.notes[note] = text;
+      if (const std::string text = TextAt(metadata, "annotations", note); !text.empty()) owner_config_map_.notes[note] = text;
     }
-    anchor_.marked = anchor_.notes;
+    owner_config_map_.marked = owner_config_map_.notes;
     return absl::OkStatus();
   }
 
-  json Anchor() const {
-    json anchor = manifests::OwnerConfigMapObject(id_, member_.name());
-    if (request_.fence != nullptr) anchor["metadata"]["annotations"][manifests::kEpochAnnotation] = absl::StrCat(request_.fence->epoch());
-    return anchor;
+  json OwnerConfigMap() const {
+    json owner_config_map = manifests::OwnerConfigMapObject(id_, member_.name());
+    if (request_.fence != nullptr)
+      owner_config_map["metadata"]["annotations"][manifests::kEpochAnnotation] = absl::StrCat(request_.fence->epoch());
+    return owner_config_map;
   }
 
   absl::Status Mark(std::map<std::string, std::string> annotations) {
     std::erase_if(annotations, [](const auto& note) { return note.second.empty(); });
-    if (annotations == anchor_.marked) return absl::OkStatus();
-    json anchor = Anchor();
+    if (annotations == owner_config_map_.marked) return absl::OkStatus();
+    json owner_config_map = OwnerConfigMap();
     // As it was when this began: who has claimed it since must not be overwritten.
-    anchor["metadata"]["resourceVersion"] = anchor_.resource_version;
-    for (const auto& [key, value] : annotations) anchor["metadata"]["annotations"][key] = value;
+    owner_config_map["metadata"]["resourceVersion"] = owner_config_map_.resource_version;
+    for (const auto& [key, value] : annotations) owner_config_map["metadata"]["annotations"][key] = value;
     const kube::ObjectKey key{id_.ns, manifests::OwnerConfigMapName(id_)};
     const absl::StatusOr<std::string> answer =
-        client_.Apply(manifests::kConfigMaps, key, anchor.dump(), {.field_manager = manifests::kFieldManager}, call_);
+        client_.Apply(manifests::kConfigMaps, key, owner_config_map.dump(), {.field_manager = manifests::kFieldManager}, call_);
     if (answer.ok()) {
       member_.Wrote(id_.uid, manifests::kConfigMaps, *answer);
-      anchor_.resource_version = TextAt(kube::ParseJson(*answer), "metadata", "resourceVersion");
-      anchor_.marked = std::move(annotations);
+      owner_config_map_.resource_version = TextAt(kube::ParseJson(*answer), "metadata", "resourceVersion");
+      owner_config_map_.marked = std::move(annotations);
     }
     if (!kube::IsApiConflict(answer.status())) return answer.status();
     return absl::UnavailableError(absl::StrCat("ConfigMap ", key.name, " in cluster ", member_.name(), " was changed meanwhile"));
@@ -343,7 +348,7 @@ class Preparation {
     std::string uid, resource_version;
     std::map<std::string, std::string> notes;   // ours, as they were, and what is to be written besides
     std::map<std::string, std::string> marked;  // as the server has them
-  } anchor_;
+  } owner_config_map_;
 };
 
 }  // namespace
@@ -356,11 +361,13 @@ absl::Status RemoveIdleServices(cache::Member& member, const PrepareRequest& req
   return Preparation(member, request, std::move(stop)).RemoveIdle(idle);
 }
 
-bool HasIdleServices(const cache::OwnerConfigMapView& anchor, const std::vector<manifests::ExecutorSlot>& slots, const IdleServices& idle) {
-  if (anchor.terminating) return false;
-  const std::set<std::string> served = Served(anchor.executor_services, manifests::AddressesText(anchor.executor_addresses));
+bool HasIdleServices(const cache::OwnerConfigMapView& owner_config_map, const std::vector<manifests::ExecutorSlot>& slots,
+                     const IdleServices& idle) {
+  if (owner_config_map.terminating) return false;
+  const std::set<std::string> served =
+      Served(owner_config_map.executor_services, manifests::AddressesText(owner_config_map.executor_addresses));
   // The hub's waits for its broker's address, perhaps.
-  if (idle.over) return !served.empty() || (idle.is_hub && (!anchor.broker_address.empty() || !anchor.waiting.empty()));
+  if (idle.over) return !served.empty() || (idle.is_hub && (!owner_config_map.broker_address.empty() || !owner_config_map.waiting.empty()));
   return std::any_of(served.begin(), served.end(), [&](const std::string& device) { return !IsTaken(device, slots, idle.cluster); });
 }
 

@@ -1,5 +1,5 @@
-// Makes what a job's pods in a cluster need before there can be any: anchor, credentials and, where the broker runs, its Service and the
-// job itself. Blocks on the API servers; errors are theirs. Doing it twice, or after being killed half-way, gives the same.
+// Makes what a job's pods in a cluster need before there can be any: owner ConfigMap, credentials and, where the broker runs, its Service
+// and the job itself. Blocks on the API servers; errors are theirs. Doing it twice, or after being killed half-way, gives the same.
 #pragma once
 
 #include <map>
@@ -30,7 +30,7 @@ struct PrepareRequest {
   bool verify = false;                         // looks whether all that was made is still there, and makes what is not; writes nothing else
   bool begins = false;                         // the attempt does, and has no pods yet: the job's authority may be replaced
   absl::Time now;
-  Fence* fence = nullptr;                            // whose epoch anchors carry; null: there is no election
+  Fence* fence = nullptr;                            // whose epoch owner ConfigMaps carry; null: there is no election
   manifests::AuthorityCache* authorities = nullptr;  // null: none
 };
 
@@ -44,8 +44,8 @@ struct Prepared {
 };
 
 // On the hub, which has the job's authority and its broker. Unavailable while something has no address yet, a load balancer say, which the
-// anchor tells until then (kWaitingAnnotation), or when the anchor was changed meanwhile; FailedPrecondition when another leads
-// (leader_epoch.h).
+// owner ConfigMap tells until then (kWaitingAnnotation), or when the owner ConfigMap was changed meanwhile; FailedPrecondition when another
+// leads (leader_epoch.h).
 absl::StatusOr<Prepared> PrepareHub(cache::Member& hub, const PrepareRequest& request, std::stop_token stop);
 // In another cluster. The same; Unavailable, too, until the hub is prepared for this attempt. The job's authority is read there, unless it
 // is cached.
@@ -59,8 +59,9 @@ struct IdleServices {
 };
 // Removes what is not dialed any more: load balancers cost.
 absl::Status RemoveIdleServices(cache::Member& member, const PrepareRequest& request, const IdleServices& idle, std::stop_token stop);
-// Whether there are any, by what the anchor says.
-bool HasIdleServices(const cache::OwnerConfigMapView& anchor, const std::vector<manifests::ExecutorSlot>& slots, const IdleServices& idle);
+// Whether there are any, by what the owner ConfigMap says.
+bool HasIdleServices(const cache::OwnerConfigMapView& owner_config_map, const std::vector<manifests::ExecutorSlot>& slots,
+                     const IdleServices& idle);
 // Whether that is why: nothing is wrong, and no event comes when there is an address.
 bool AwaitsAddress(const absl::Status& status);
 

@@ -225,7 +225,7 @@ TEST_F(QueuedJobTest, WithoutKueueItWaitsAndAJobThatRunsGoesOn) {
   EXPECT_EQ(Condition("Admitted"), "False KueueNotInstalled");
   EXPECT_THAT(PodNames(), IsEmpty());
   EXPECT_TRUE(Workload().is_null());
-  EXPECT_EQ(Reconcile().after, kueue::kLookForKueueEvery) << "nobody tells when it comes";
+  EXPECT_EQ(Reconcile().after, kueue::kKueueDiscoveryPeriod) << "nobody tells when it comes";
   kueue_.access_ = kueue::WorkloadAccess::kListed;
   Settle();
   Admit();

@@ -18,8 +18,8 @@ constexpr char kOfPod[] = "fusionllm.io/of-pod";  // payload of such errors
 std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& where) {
   if (status.ok()) return std::nullopt;
   const std::optional<kube::ApiError> error = kube::ApiErrorOf(status);
-  const auto refused = [&](const char* reason, absl::Duration again) {
-    return Refused{{reason, absl::StrCat(where, ": ", error.has_value() ? error->message : std::string(status.message()))}, again};
+  const auto refused = [&](const char* reason, absl::Duration retry_after) {
+    return Refused{{reason, absl::StrCat(where, ": ", error.has_value() ? error->message : std::string(status.message()))}, retry_after};
   };
   // Found by looking, not said by the server.
   if (!error.has_value()) return absl::IsAlreadyExists(status) ? std::optional(refused(kConflict, kSoon)) : std::nullopt;
@@ -37,7 +37,7 @@ std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& 
   return std::nullopt;
 }
 
-absl::Status OfPod(absl::Status status) {
+absl::Status MarkPodError(absl::Status status) {
   if (!status.ok()) status.SetPayload(kOfPod, {});
   return status;
 }

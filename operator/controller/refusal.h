@@ -21,7 +21,7 @@ inline constexpr char kForbidden[] = "Forbidden";          // a right is missing
 
 struct Refused {
   lifecycle::Refusal refusal;
-  absl::Duration again;  // after which it is worth asking again; infinite: not before the job's spec changes
+  absl::Duration retry_after;  // after which it is worth asking again; infinite: not before the job's spec changes
 };
 
 // Nothing: it is no refusal, but something that passes by itself (no connection, a busy server, an object that changed meanwhile).
@@ -29,7 +29,7 @@ struct Refused {
 std::optional<Refused> RefusalOf(const absl::Status& status, const std::string& where);
 
 // The same error, marked: it was about a Pod, which is the job's own words for the most part.
-absl::Status OfPod(absl::Status status);
+absl::Status MarkPodError(absl::Status status);
 
 // Objects that Pods name are not in the cluster, or not in their namespace: which ones, in words (missing_references.h).
 Refused RefusedObjects(const std::string& where, const std::string& missing);

@@ -30,10 +30,10 @@ std::string Answer(int code, const std::string& reason, const std::string& messa
 
 std::string ReasonOf(int code, const std::string& reason, const std::string& message, const std::string& cause = "", bool pods = true) {
   const absl::Status status = kube::ToStatus(kube::ParseApiError(code, Answer(code, reason, message, cause)));
-  const std::optional<Refused> refused = RefusalOf(pods ? OfPod(status) : status, "Cluster tokyo");
+  const std::optional<Refused> refused = RefusalOf(pods ? MarkPodError(status) : status, "Cluster tokyo");
   if (!refused.has_value()) return "none";
   EXPECT_EQ(refused->refusal.message, "Cluster tokyo: " + message);
-  return absl::StrCat(refused->refusal.reason, refused->again < absl::InfiniteDuration() ? "" : " for ever");
+  return absl::StrCat(refused->refusal.reason, refused->retry_after < absl::InfiniteDuration() ? "" : " for ever");
 }
 
 TEST(RefusalTest, EachAnswerHasItsReason) {
@@ -54,7 +54,7 @@ TEST(RefusalTest, EachAnswerHasItsReason) {
 
 TEST(RefusalTest, WhatWillNotPassSoonIsAskedForSeldom) {
   const auto again = [](int code, const std::string& reason, const std::string& message, const std::string& cause = "") {
-    return RefusalOf(kube::ToStatus(kube::ParseApiError(code, Answer(code, reason, message, cause))), "tokyo")->again;
+    return RefusalOf(kube::ToStatus(kube::ParseApiError(code, Answer(code, reason, message, cause))), "tokyo")->retry_after;
   };
   EXPECT_EQ(again(403, "Forbidden", "namespace team is being terminated", "NamespaceTerminating"), absl::Minutes(5));
   EXPECT_EQ(again(403, "Forbidden", "pods is forbidden: exceeded quota: compute"), absl::Minutes(1));
@@ -272,7 +272,7 @@ TEST_F(RefusedJobTest, APodOfSomebodyElseIsAConflict) {
   EXPECT_EQ(Condition("Ready"), "True AllExecutorsReady");
 }
 
-// Of an anchor that is gone: its garbage collector is late.
+// Of an owner ConfigMap that is gone: its garbage collector is late.
 TEST_F(RefusedJobTest, ReplacesPodOfStaleOwner) {
   members_.remote_.clear();
   Submit();

@@ -88,7 +88,7 @@ TEST_F(RenewedAuthorityTest, PodsThatRunKeepTheirsWhateverIsMadeAgain) {
           .ok());
   SettleBoth();
   ASSERT_TRUE(looking_->Delete(manifests::kSecrets, {"default", "train-broker"}).ok());
-  clock_.Advance(lifecycle::kLookForObjectsEvery);
+  clock_.Advance(lifecycle::kObjectRecheckPeriod);
   SettleBoth();
   ExpectValid(*looking_, "train-broker", "broker");
   EXPECT_EQ(Authority(), before) << "another would shut out the executors that are there";

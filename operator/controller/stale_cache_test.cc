@@ -41,7 +41,7 @@ class StaleCacheTest : public TwoClustersTest {
   // As somebody else makes it again.
   std::string Recreate(const kube::Resource& resource, const std::string& name) {
     json object = Get(resource, name);
-    (void)looking_->Delete(resource, {"default", name}, {.propagation = kube::Propagation::kOrphan, .grace_period_seconds = 0});
+    (void)looking_->Delete(resource, {"default", name}, {.propagation = kube::DeletionPropagation::kOrphan, .grace_period_seconds = 0});
     for (const char* field : {"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "ownerReferences"}) {
       object["metadata"].erase(field);
     }

@@ -65,7 +65,7 @@ class StatusReferenceTest : public ::testing::Test {
 
   void Look(const std::optional<lifecycle::Progress>& progress = std::nullopt) {
     view_.job = seen_.job;
-    seen_.memory = PersistedStateOf(view_.status);
+    seen_.persisted = PersistedStateOf(view_.status);
     const lifecycle::Decision decision = lifecycle::Decide(seen_);
     view_.status = BuildStatus(view_, seen_, decision, progress);
     Written(kubeapi::ToJson(view_.status), "", written_);
@@ -79,7 +79,7 @@ class StatusReferenceTest : public ::testing::Test {
     seen_.clusters[0].pods.push_back(
         {.name = "b", .role = manifests::kBrokerRole, .cluster = "paris", .attempt = attempt, .phase = lifecycle::PodPhase::kRunning});
     for (lifecycle::ClusterView& cluster : seen_.clusters) {
-      cluster.anchor = true;
+      cluster.owner_config_map = true;
       cluster.pods.push_back({.name = absl::StrCat("e-", cluster.name),
                               .role = manifests::kExecutorRole,
                               .cluster = cluster.name,
@@ -93,9 +93,9 @@ class StatusReferenceTest : public ::testing::Test {
     seen_.queue = lifecycle::QueueStatus{.holds = true, .reason = lifecycle::kQueued, .message = "Queued."};
     Look();
     seen_.queue.reset();
-    seen_.advice_reason = "PlanFound";
+    seen_.hint_reason = "PlanFound";
     seen_.clusters[1].refusal = lifecycle::Refusal{lifecycle::kQuotaExceeded, "Cluster tokyo: exceeded quota."};
-    seen_.clusters[1].again = kStatusTime + absl::Minutes(1);
+    seen_.clusters[1].retry_at = kStatusTime + absl::Minutes(1);
     Look();
     seen_.clusters[1].refusal.reset();
     seen_.placed = true;

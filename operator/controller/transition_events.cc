@@ -28,80 +28,80 @@ Turn TurnOf(absl::string_view type, const FusionJobStatus& before, const FusionJ
   return {kubeapi::FindCondition(before.conditions, type), kubeapi::FindCondition(after.conditions, type)};
 }
 
-void TellAcceptance(const Turn& turn, std::vector<lifecycle::Note>& notes) {
-  if (turn && !turn.true_now()) notes.push_back({true, turn.is->reason, turn.is->message});
+void TellAcceptance(const Turn& turn, std::vector<lifecycle::EventRecord>& events) {
+  if (turn && !turn.true_now()) events.push_back({true, turn.is->reason, turn.is->message});
 }
 
-void TellDispatch(const Turn& turn, std::vector<lifecycle::Note>& notes) {
+void TellDispatch(const Turn& turn, std::vector<lifecycle::EventRecord>& events) {
   if (!turn) return;
   if (turn.true_now()) {
-    notes.push_back({false, turn.is->reason, turn.is->message});
+    events.push_back({false, turn.is->reason, turn.is->message});
   } else {
-    notes.push_back({turn.is->reason != lifecycle::kInsufficientCapacity, turn.is->reason, turn.is->message});
+    events.push_back({turn.is->reason != lifecycle::kInsufficientCapacity, turn.is->reason, turn.is->message});
   }
 }
 
-void TellAdmission(const Turn& turn, std::vector<lifecycle::Note>& notes) {
+void TellAdmission(const Turn& turn, std::vector<lifecycle::EventRecord>& events) {
   if (!turn) return;
   const bool missing = turn.is->reason == lifecycle::kKueueNotInstalled || turn.is->reason == lifecycle::kKueueNotAllowed;
-  notes.push_back({missing, turn.is->reason, turn.is->message});
+  events.push_back({missing, turn.is->reason, turn.is->message});
 }
 
 // By its user: of queues TellAdmission() tells.
 bool IsQueued(const Condition& suspended) { return suspended.status == ConditionStatus::kTrue && suspended.reason != "Suspended"; }
 
-void TellSuspension(const Turn& turn, std::vector<lifecycle::Note>& notes) {
+void TellSuspension(const Turn& turn, std::vector<lifecycle::EventRecord>& events) {
   if (!turn || IsQueued(*turn.is)) return;
   const bool was_queued = turn.was != nullptr && IsQueued(*turn.was);
   if (turn.true_now()) {
-    notes.push_back({false, "Suspended", turn.is->message});
+    events.push_back({false, "Suspended", turn.is->message});
   } else if (turn.is->reason == "Suspending") {
-    notes.push_back({false, "Suspending", turn.is->message});
+    events.push_back({false, "Suspending", turn.is->message});
   } else if (turn.true_before() && !was_queued) {
-    notes.push_back({false, "Resumed", "The job goes on."});
+    events.push_back({false, "Resumed", "The job goes on."});
   }
 }
 
 // Of what the broker waits for its own events tell.
 bool IsOfTheBroker(const Condition& degraded) { return degraded.status == ConditionStatus::kTrue && lifecycle::IsWait(degraded.reason); }
 
-void TellDegradation(const Turn& turn, std::vector<lifecycle::Note>& notes) {
+void TellDegradation(const Turn& turn, std::vector<lifecycle::EventRecord>& events) {
   if (!turn) return;
   const bool reported_before = turn.true_before() && !IsOfTheBroker(*turn.was);
   // Of a cluster that is lost more is said below. That what was lost is being made again is no news.
   const bool is_replaced = reported_before && turn.is->reason == lifecycle::kExecutorsStarting;
   if (turn.true_now() && !IsOfTheBroker(*turn.is)) {
     if (turn.is->reason != "ClusterLost" && !is_replaced)
-      notes.push_back({true, absl::StrCat("Degraded", turn.is->reason), turn.is->message});
+      events.push_back({true, absl::StrCat("Degraded", turn.is->reason), turn.is->message});
   } else if (reported_before && (turn.true_now() || turn.is->reason == lifecycle::kNotDegraded)) {
-    notes.push_back({false, "Recovered", lifecycle::kNoneIsMissing});
+    events.push_back({false, "Recovered", lifecycle::kNoneIsMissing});
   }
 }
 
 // What keeps a job from beginning, or from going on, where no other condition tells it.
-void TellReadiness(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<lifecycle::Note>& notes) {
+void TellReadiness(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<lifecycle::EventRecord>& events) {
   constexpr const char* kReportedReasons[] = {lifecycle::kImageNotAvailable, lifecycle::kContainerConfigError, lifecycle::kVolumeNotMounted,
                                               lifecycle::kClaimNotBound,     lifecycle::kUnschedulable,        lifecycle::kOutOfMemory,
                                               lifecycle::kNodeNotReady,      lifecycle::kExecutorsNotReady,    lifecycle::kBrokerNotReady};
   const Turn turn = TurnOf(kubeapi::kReady, before, after);
   if (!turn || turn.true_now() || kubeapi::IsTrue(after.conditions, kubeapi::kDegraded)) return;
   if (std::find(std::begin(kReportedReasons), std::end(kReportedReasons), turn.is->reason) == std::end(kReportedReasons)) return;
-  notes.push_back({true, turn.is->reason, turn.is->message});
+  events.push_back({true, turn.is->reason, turn.is->message});
 }
 
-void TellWarning(const Turn& turn, std::vector<lifecycle::Note>& notes) {
-  if (turn && turn.true_now()) notes.push_back({true, turn.is->type, turn.is->message});
+void TellWarning(const Turn& turn, std::vector<lifecycle::EventRecord>& events) {
+  if (turn && turn.true_now()) events.push_back({true, turn.is->type, turn.is->message});
 }
 
-void TellDeletion(const Turn& turn, std::vector<lifecycle::Note>& notes) {
-  if (turn && turn.true_now()) notes.push_back({turn.is->reason == "ClusterUnreachable", turn.is->reason, turn.is->message});
+void TellDeletion(const Turn& turn, std::vector<lifecycle::EventRecord>& events) {
+  if (turn && turn.true_now()) events.push_back({turn.is->reason == "ClusterUnreachable", turn.is->reason, turn.is->message});
 }
 
 bool CountsAsLost(const kubeapi::ClusterStatus& cluster) {
   return cluster.state == "Lost" || (cluster.state == kRemovedState && cluster.message == kRemovedAndLost);
 }
 
-void TellClusters(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<lifecycle::Note>& notes) {
+void TellClusters(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<lifecycle::EventRecord>& events) {
   for (const kubeapi::ClusterStatus& is : after.cluster_statuses) {
     const auto was = std::find_if(before.cluster_statuses.begin(), before.cluster_statuses.end(),
                                   [&](const kubeapi::ClusterStatus& cluster) { return cluster.name == is.name; });
@@ -109,41 +109,41 @@ void TellClusters(const FusionJobStatus& before, const FusionJobStatus& after, s
     if (was == before.cluster_statuses.end() || is.epoch != after.attempt) continue;
     if (was->state == is.state && CountsAsLost(*was) == CountsAsLost(is)) continue;
     if (is.state == "Connected") {
-      notes.push_back({false, "ClusterBack", absl::StrCat("Cluster ", is.name, " can be reached again.")});
+      events.push_back({false, "ClusterBack", absl::StrCat("Cluster ", is.name, " can be reached again.")});
     } else if (CountsAsLost(is) && !CountsAsLost(*was)) {
-      notes.push_back({true, "ClusterLost", absl::StrCat("Cluster ", is.name, " counts as lost: ", is.message)});
+      events.push_back({true, "ClusterLost", absl::StrCat("Cluster ", is.name, " counts as lost: ", is.message)});
     } else if (is.state == kRemovedState) {
-      notes.push_back({true, "ClusterRemoved", absl::StrCat("Cluster ", is.name, " was removed: ", is.message)});
+      events.push_back({true, "ClusterRemoved", absl::StrCat("Cluster ", is.name, " was removed: ", is.message)});
     } else if (is.state == "Unreachable") {
-      notes.push_back({true, "ClusterUnreachable",
-                       absl::StrCat("Cluster ", is.name, " cannot be reached; what runs there goes on for all that is known.")});
+      events.push_back({true, "ClusterUnreachable",
+                        absl::StrCat("Cluster ", is.name, " cannot be reached; what runs there goes on for all that is known.")});
     }
   }
 }
 
-void TellCheckpoint(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<lifecycle::Note>& notes) {
+void TellCheckpoint(const FusionJobStatus& before, const FusionJobStatus& after, std::vector<lifecycle::EventRecord>& events) {
   if (!after.checkpoint.has_value() || !after.checkpoint->time.has_value()) return;
   const auto part = [](absl::Time time) { return absl::ToUnixSeconds(time) / absl::ToInt64Seconds(kCheckpointEventEvery); };
   const bool first = !before.checkpoint.has_value() || !before.checkpoint->time.has_value();
   if (!first && part(*before.checkpoint->time) == part(*after.checkpoint->time)) return;
-  notes.push_back({false, "CheckpointSaved", absl::StrCat("Step ", after.checkpoint->step, " is in the newest checkpoint.")});
+  events.push_back({false, "CheckpointSaved", absl::StrCat("Step ", after.checkpoint->step, " is in the newest checkpoint.")});
 }
 
 }  // namespace
 
-std::vector<lifecycle::Note> EventsForTransition(const FusionJobStatus& before, const FusionJobStatus& after) {
-  std::vector<lifecycle::Note> notes;
-  TellAcceptance(TurnOf(kubeapi::kAccepted, before, after), notes);
-  TellDispatch(TurnOf(kubeapi::kScheduled, before, after), notes);
-  TellAdmission(TurnOf(kubeapi::kAdmitted, before, after), notes);
-  TellSuspension(TurnOf(kubeapi::kSuspended, before, after), notes);
-  TellDegradation(TurnOf(kubeapi::kDegraded, before, after), notes);
-  TellReadiness(before, after, notes);
-  TellWarning(TurnOf(kubeapi::kCheckpointStale, before, after), notes);
-  TellDeletion(TurnOf(kubeapi::kJobDeleting, before, after), notes);
-  TellClusters(before, after, notes);
-  TellCheckpoint(before, after, notes);
-  return notes;
+std::vector<lifecycle::EventRecord> EventsForTransition(const FusionJobStatus& before, const FusionJobStatus& after) {
+  std::vector<lifecycle::EventRecord> events;
+  TellAcceptance(TurnOf(kubeapi::kAccepted, before, after), events);
+  TellDispatch(TurnOf(kubeapi::kScheduled, before, after), events);
+  TellAdmission(TurnOf(kubeapi::kAdmitted, before, after), events);
+  TellSuspension(TurnOf(kubeapi::kSuspended, before, after), events);
+  TellDegradation(TurnOf(kubeapi::kDegraded, before, after), events);
+  TellReadiness(before, after, events);
+  TellWarning(TurnOf(kubeapi::kCheckpointStale, before, after), events);
+  TellDeletion(TurnOf(kubeapi::kJobDeleting, before, after), events);
+  TellClusters(before, after, events);
+  TellCheckpoint(before, after, events);
+  return events;
 }
 
 }  // namespace fusionllm::op::controller

@@ -14,6 +14,6 @@ namespace fusionllm::op::controller {
 // Of checkpoints, which may come every few seconds, one event is enough for so long.
 inline constexpr absl::Duration kCheckpointEventEvery = absl::Minutes(10);
 
-std::vector<lifecycle::Note> EventsForTransition(const kubeapi::FusionJobStatus& before, const kubeapi::FusionJobStatus& after);
+std::vector<lifecycle::EventRecord> EventsForTransition(const kubeapi::FusionJobStatus& before, const kubeapi::FusionJobStatus& after);
 
 }  // namespace fusionllm::op::controller

@@ -32,7 +32,7 @@ FusionJobStatus With(absl::string_view type, bool status, const std::string& rea
 // "!" before warnings.
 std::vector<std::string> EventsNamed(const FusionJobStatus& before, const FusionJobStatus& after) {
   std::vector<std::string> reasons;
-  for (const lifecycle::Note& note : EventsForTransition(before, after))
+  for (const lifecycle::EventRecord& note : EventsForTransition(before, after))
     reasons.push_back(absl::StrCat(note.warning ? "!" : "", note.reason));
   return reasons;
 }

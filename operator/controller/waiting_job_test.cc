@@ -121,7 +121,7 @@ std::vector<Trouble> Troubles(const std::string& cluster) {
       Refuses("NamespaceThatEnds", "NamespaceTerminating", "",
               StatusOf(403, "Forbidden", "namespace default is being terminated", "NamespaceTerminating")),
       Taken("PodOfSomebodyElse", manifests::kPods, pod),
-      Taken("AnchorOfSomebodyElse", manifests::kConfigMaps, "train-anchor"),
+      Taken("OwnerConfigMapOfSomebodyElse", manifests::kConfigMaps, "train-anchor"),
       Taken("SecretOfSomebodyElse", manifests::kSecrets, "train-executors"),
   };
 }

@@ -21,9 +21,9 @@ bool IsAccelerator(const std::string& resource) {
 }
 
 // As the field has it: whole Mi, below 2^53.
-job::ByteSize MemoryOf(const kube::Amounts& amounts) {
+job::ByteSize MemoryOf(const kube::ResourceList& resources) {
   constexpr int64_t kMebibyte = int64_t{1} << 20, kMaxBytes = int64_t{1} << 53;
-  const int64_t bytes = std::clamp<int64_t>(kube::AmountOf(amounts, kube::kMemory), 0, kMaxBytes);
+  const int64_t bytes = std::clamp<int64_t>(kube::QuantityOf(resources, kube::kMemory), 0, kMaxBytes);
   return {bytes - bytes % kMebibyte};
 }
 
@@ -54,22 +54,22 @@ cache::ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionC
 kubeapi::ResourceSummary SummaryOf(const cache::ClusterCapacity& capacity) {
   constexpr size_t kMaxProducts = 64;
   kubeapi::ResourceSummary summary{.nodes = static_cast<int64_t>(capacity.nodes.size())};
-  kube::Amounts allocatable, taken;
+  kube::ResourceList allocatable, taken;
   std::map<std::string, kubeapi::DeviceSummary> devices;
   for (const cache::NodeCapacity& node : capacity.nodes) {
     if (!node.ready || node.unschedulable) continue;
     ++summary.ready_nodes;
-    kube::AddAmounts(node.allocatable, allocatable);
-    kube::AddAmounts(node.taken, taken);
+    kube::AddResourceList(node.allocatable, allocatable);
+    kube::AddResourceList(node.taken, taken);
     for (const auto& [resource, amount] : node.allocatable) {
       if (!IsAccelerator(resource) || amount <= 0) continue;
       kubeapi::DeviceSummary& device = devices[cache::ProductOf(node, resource)];
       device.allocatable += amount;
-      device.allocated += kube::AmountOf(node.taken, resource);
+      device.allocated += kube::QuantityOf(node.taken, resource);
     }
   }
-  summary.allocatable_millicpus = kube::AmountOf(allocatable, kube::kCpu);
-  summary.allocated_millicpus = kube::AmountOf(taken, kube::kCpu);
+  summary.allocatable_millicpus = kube::QuantityOf(allocatable, kube::kCpu);
+  summary.allocated_millicpus = kube::QuantityOf(taken, kube::kCpu);
   summary.allocatable_memory = MemoryOf(allocatable);
   summary.allocated_memory = MemoryOf(taken);
   for (auto& [product, device] : devices) {
@@ -80,14 +80,14 @@ kubeapi::ResourceSummary SummaryOf(const cache::ClusterCapacity& capacity) {
   return summary;
 }
 
-std::vector<lifecycle::Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before,
-                                                        const kubeapi::FusionClusterStatus& next) {
+std::vector<lifecycle::EventRecord> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before,
+                                                               const kubeapi::FusionClusterStatus& next) {
   struct Kind {
     absl::string_view type;
     bool good;          // as True
     bool from_nothing;  // its first good word is news, too
   };
-  std::vector<lifecycle::Note> news;
+  std::vector<lifecycle::EventRecord> news;
   for (const Kind& kind : {Kind{kubeapi::kConnected, true, true}, Kind{kubeapi::kCredentialsValid, true, false},
                            Kind{kubeapi::kConflict, false, false}, Kind{kubeapi::kControlPlaneHealthy, true, false},
                            Kind{kubeapi::kClockSynced, true, false}, Kind{kubeapi::kTokenRenewed, true, false}}) {

@@ -19,7 +19,7 @@ cache::ClusterFacts FactsOf(const kube::ObjectMeta& meta, const kubeapi::FusionC
 kubeapi::ResourceSummary SummaryOf(const cache::ClusterCapacity& capacity);
 
 // What people should know of the way from one status to the next.
-std::vector<lifecycle::Note> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before,
-                                                        const kubeapi::FusionClusterStatus& next);
+std::vector<lifecycle::EventRecord> EventsForClusterTransition(const kubeapi::FusionClusterStatus& before,
+                                                               const kubeapi::FusionClusterStatus& next);
 
 }  // namespace fusionllm::op::federation

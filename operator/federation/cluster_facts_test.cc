@@ -73,7 +73,7 @@ kubeapi::FusionClusterStatus Status(std::vector<std::pair<absl::string_view, boo
 
 std::vector<std::string> NewsBetween(const kubeapi::FusionClusterStatus& before, const kubeapi::FusionClusterStatus& next) {
   std::vector<std::string> news;
-  for (const lifecycle::Note& note : EventsForClusterTransition(before, next)) {
+  for (const lifecycle::EventRecord& note : EventsForClusterTransition(before, next)) {
     news.push_back(absl::StrCat(note.warning ? "warning " : "", note.reason, ": ", note.message));
   }
   return news;

@@ -15,7 +15,7 @@ namespace fusionllm::op::federation {
 
 using kubeapi::ConditionStatus;
 
-ClusterFinding JudgeConnection(const absl::Status& connection) {
+ClusterFinding ClassifyConnection(const absl::Status& connection) {
   if (absl::IsUnauthenticated(connection)) return {connection, connection, "Unauthorized"};
   if (absl::IsPermissionDenied(connection)) return {connection, connection, "Forbidden"};
   return {absl::OkStatus(), connection, ""};

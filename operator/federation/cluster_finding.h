@@ -30,7 +30,7 @@ struct ClusterFinding {
 };
 
 // A member that answers, and refuses who we are or what we may do, is one with bad credentials.
-ClusterFinding JudgeConnection(const absl::Status& connection);
+ClusterFinding ClassifyConnection(const absl::Status& connection);
 
 // OK where a member grants all that jobs need there.
 absl::Status CheckRights(const MemberFacts& facts);

@@ -52,7 +52,7 @@ TEST_F(ClusterFindingTest, WhoIsRefusedHasBadCredentialsAndWhoIsNotHeardHasNot) 
                         Case{absl::UnavailableError("connection refused"), "True Valid", "False NotConnected"},
                         Case{absl::DeadlineExceededError("no answer"), "True Valid", "False NotConnected"}}) {
     status_ = {};
-    Set(JudgeConnection(c.connection));
+    Set(ClassifyConnection(c.connection));
     EXPECT_EQ(Said(kubeapi::kCredentialsValid), c.credentials) << c.connection;
     EXPECT_EQ(Said(kubeapi::kConnected), c.connected) << c.connection;
     EXPECT_EQ(Said(kubeapi::kReady), c.connected) << c.connection;
@@ -147,7 +147,7 @@ TEST_F(ClusterFindingTest, TheTimeOfAConditionIsThatOfItsLastChange) {
   const kubeapi::FusionClusterStatus before = status_;
   Set({.identity = {.uid = "u1"}}, "", kProbeTime + absl::Minutes(5));
   EXPECT_EQ(status_, before) << "nothing to write";
-  Set(JudgeConnection(absl::UnavailableError("no answer")), "", kProbeTime + absl::Minutes(9));
+  Set(ClassifyConnection(absl::UnavailableError("no answer")), "", kProbeTime + absl::Minutes(9));
   EXPECT_EQ(kubeapi::FindCondition(status_.conditions, kubeapi::kReady)->last_transition_time, kProbeTime + absl::Minutes(9));
   EXPECT_EQ(kubeapi::FindCondition(status_.conditions, kubeapi::kCredentialsValid)->last_transition_time, kProbeTime);
 }

@@ -45,7 +45,7 @@ TEST_F(ClusterRegistryTest, CredentialsThatTheMemberRefusesAreSaidAndHealed) {
   EXPECT_TRUE(Eventually([&] { return says("CredentialsValid", "may not list configmaps"); })) << Condition("paris", "CredentialsValid");
   WriteSecret("s", "to lima");
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return Holds("paris", "CredentialsValid") && Holds("paris", "Connected");
   }));
 }
@@ -87,7 +87,7 @@ TEST_F(ClusterRegistryTest, ReplacedClusterNeedsNewRegistration) {
   EXPECT_EQ(Condition("paris", "Conflict"), kNoConflict);
   WriteSecret("s", "to tokyo");
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return Condition("paris", "Conflict").starts_with("True");
   }));
   EXPECT_THAT(Condition("paris", "Conflict"), HasSubstr(UidOf(tokyo_)));
@@ -111,8 +111,8 @@ TEST_F(ClusterRegistryTest, AClusterThatIsReplacedUnderAConnectionIsLeft) {
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   Impersonate(paris_, "another");
-  const auto link = std::static_pointer_cast<MemberLink>(registry_->Remote().at(0));
-  link->CheckSoon();
+  const auto connection = std::static_pointer_cast<MemberConnection>(registry_->Remote().at(0));
+  connection->CheckSoon();
   EXPECT_TRUE(Eventually([&] { return Condition("paris", "Conflict").starts_with("True"); }));
   EXPECT_TRUE(Condition("paris", "Conflict").starts_with("True behind its address there is another cluster, with UID another"))
       << Condition("paris", "Conflict");
@@ -128,13 +128,13 @@ TEST_F(ClusterRegistryTest, AConflictStaysWhileTheClusterDoesNotAnswer) {
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   WriteSecret("s", "to tokyo");
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return Condition("paris", "Conflict").starts_with("True");
   }));
   lima_.AddFault({.times = 1'000'000, .code = 503, .body = R"({"kind":"Status","code":503,"message":"gone fishing"})"});
   WriteSecret("s", "to lima");
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return Condition("paris", "Connected").find("gone fishing") != std::string::npos;
   })) << Condition("paris", "Connected");
   EXPECT_THAT(Condition("paris", "Conflict"), HasSubstr("True behind its address there is another cluster"));
@@ -155,7 +155,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsRegisteredTwiceIsUsedOnce) {
   for (const auto& member : registry_->Remote()) EXPECT_EQ(member->reachable(), member->name() == "alias") << member->name();
   ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "alias"}).ok());
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return Holds("paris", "Connected");
   })) << Condition("paris", "Connected");
 }
@@ -174,7 +174,7 @@ TEST_F(ClusterRegistryTest, WhatIsSomebodyElsesIsSaidWhileItIsInTheWay) {
   // The cache must have the status that it is to change.
   const auto comes_to_be = [&](const std::string& condition) {
     return Eventually([&] {
-      registry_->TouchAll();  // as by its timer
+      registry_->ResyncAll();  // as by its timer
       return Condition("paris", "Conflict") == condition;
     });
   };
@@ -190,7 +190,7 @@ TEST_F(ClusterRegistryTest, AKubeconfigThatIsRefusedLeavesTheConnectionThatThere
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   WriteSecret("s", "something else");
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return Condition("paris", "CredentialsValid") == "False TokenFileNotAllowed: a token file of ours";
   }));
   EXPECT_TRUE(Holds("paris", "Connected"));

@@ -92,7 +92,7 @@ TEST_F(ClusterRegistryTest, AClusterThatIsAwayForTooLongIsLostUntilItIsBack) {
 }
 
 TEST_F(ClusterRegistryTest, StandbyTracksLossWithoutWriting) {
-  may_tell_ = false;
+  may_write_status_ = false;
   WriteSecret("bad", "something else");
   AddCluster("paris", {{"kubeConfig", {{"location", "bad"}}}});
   const json away = {{"type", "Connected"},
@@ -116,12 +116,12 @@ TEST_F(ClusterRegistryTest, ALostClusterWithNewCredentialsIsLostUntilItAnswers) 
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}, {"workerLostTimeoutSeconds", 1}});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return registry_->Lost("paris");
   }));
   WriteSecret("s", "to paris");
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return !registry_->Remote().empty();
   }));
   EXPECT_TRUE(registry_->Remote()[0]->lost());
@@ -156,7 +156,7 @@ TEST_F(ClusterRegistryTest, ReportsSilentMemberImmediately) {
   }
   ASSERT_TRUE(Eventually([&] { return Condition("paris", "Connected").rfind("False", 0) == 0; }));
   // The look before was a second ago at most.
-  EXPECT_LT(clock_.Monotonic() - hung_at, ClusterRegistry::kLookEvery - absl::Seconds(2));
+  EXPECT_LT(clock_.Monotonic() - hung_at, ClusterRegistry::kResyncPeriod - absl::Seconds(2));
 }
 
 TEST_F(ClusterRegistryTest, AClusterWithoutAnyConnectionIsLostAfterItsTimeout) {
@@ -165,7 +165,7 @@ TEST_F(ClusterRegistryTest, AClusterWithoutAnyConnectionIsLostAfterItsTimeout) {
   AddCluster("tokyo", {{"kubeConfig", {{"location", "missing"}}}, {"workerLostTimeoutSeconds", 3600}});
   registry_->Start();
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return registry_->Lost("paris");
   }));
   EXPECT_FALSE(registry_->Lost("tokyo"));
@@ -173,7 +173,7 @@ TEST_F(ClusterRegistryTest, AClusterWithoutAnyConnectionIsLostAfterItsTimeout) {
   const int losses_before = loss_changes_;
   WriteSecret("bad", "to paris");
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return !registry_->Remote().empty() && registry_->Remote()[0]->reachable() && !registry_->Remote()[0]->lost();
   }));
   EXPECT_GE(loss_changes_, losses_before);

@@ -49,7 +49,7 @@ ClusterRegistry::ClusterRegistry(RegistryOptions options, kube::ApiClient& hub, 
               [this](const std::string& name) {
                 queue_.Add({"", "", name});
               }),
-      hub_probe_(hub, *context_.clock) {
+      hub_check_(hub, *context_.clock) {
   clusters_.AddHandler([this](const kube::InformerEvent& event) { queue_.Add({"", "", event.object->meta.name}); });
 }
 
@@ -67,48 +67,48 @@ void ClusterRegistry::Start() {
   controller_ = std::make_unique<kube::Controller>(
       queue_, *context_.clock, context_.controller_metrics,
       [this](const kube::WorkKey& key, std::stop_token stop) { return Reconcile(key.name, std::move(stop)); }, options);
-  attendant_ = std::jthread([this](const std::stop_token& stop) {
-    while (context_.clock->WaitFor(kLookAtConnectionsEvery, stop)) LookAtConnections();
+  connection_monitor_ = std::jthread([this](const std::stop_token& stop) {
+    while (context_.clock->WaitFor(kConnectionCheckPeriod, stop)) CheckConnections();
   });
 }
 
-void ClusterRegistry::LookAtConnections() {
-  std::vector<std::pair<std::string, Connected>> links;
+void ClusterRegistry::CheckConnections() {
+  std::vector<std::pair<std::string, Connected>> connections;
   {
     const base::MutexLock lock(mutex_);
-    links.assign(links_.begin(), links_.end());
+    connections.assign(connections_.begin(), connections_.end());
   }
-  for (const auto& [name, last] : links) {
-    if (last.connected.has_value() && *last.connected != last.link->Connection().ok()) queue_.Add({"", "", name});
+  for (const auto& [name, last] : connections) {
+    if (last.connected.has_value() && *last.connected != last.connection->Connection().ok()) queue_.Add({"", "", name});
   }
 }
 
 void ClusterRegistry::Stop() {
-  attendant_ = {};
+  connection_monitor_ = {};
   clusters_.Stop();
   if (controller_ != nullptr) controller_->Stop(kStopTimeout);
   controller_.reset();
-  kubeconfigs_.Keep({});
-  std::map<std::string, Connected> links;
+  kubeconfigs_.RetainOnly({});
+  std::map<std::string, Connected> connections;
   {
     const base::MutexLock lock(mutex_);
-    links.swap(links_);
+    connections.swap(connections_);
   }
   std::vector<std::jthread> ending;
-  for (auto& [name, connected] : links) ending.emplace_back([link = connected.link] { link->Stop(); });
+  for (auto& [name, connected] : connections) ending.emplace_back([connection = connected.connection] { connection->Stop(); });
 }
 
-void ClusterRegistry::TouchAll() {
+void ClusterRegistry::ResyncAll() {
   for (const kube::ObjectPtr& object : clusters_.All()) queue_.Add({"", "", object->meta.name});
 }
 
 kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::stop_token stop) {
-  kubeconfigs_.Keep(clusters_.All());
+  kubeconfigs_.RetainOnly(clusters_.All());
   const bool current = writes_.Seen({"", name});
   const kube::ObjectPtr object = clusters_.Get({"", name});
   if (object == nullptr || !object->meta.deletion_timestamp.empty()) return Leave(name);
   // Which cluster it was found to be may have been written just now. That the cache shows it brings us back.
-  if (!current) return kube::ReconcileResult::RequeueAfter(kLookForConnectionEvery);
+  if (!current) return kube::ReconcileResult::RequeueAfter(kReconnectPeriod);
   const ClusterObject& registered = AsCluster(object);
   const kubeapi::FusionCluster& cluster = registered.cluster;
   {
@@ -122,7 +122,7 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
   {
     const base::MutexLock lock(mutex_);
     looked_at_.insert(name);
-    if (const auto at = links_.find(name); at != links_.end()) {
+    if (const auto at = connections_.find(name); at != connections_.end()) {
       at->second.connected = finding.connection.ok();
       at->second.ever |= finding.connection.ok();
     }
@@ -134,17 +134,17 @@ kube::ReconcileResult ClusterRegistry::Reconcile(const std::string& name, std::s
 
 kube::ReconcileResult ClusterRegistry::Conclude(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
   const kubeapi::FusionCluster& cluster = object.cluster;
-  JudgeLoss(object, finding);
+  UpdateLost(object, finding);
   if (MayComeBack(cluster, finding)) {
-    const std::shared_ptr<MemberLink> link = Link(cluster.metadata.name);
-    const bool soon = link != nullptr && link->Age() < options_.connect_timeout;
-    return kube::ReconcileResult::RequeueAfter(soon ? kLookForNewConnectionEvery : kLookForConnectionEvery);
+    const std::shared_ptr<MemberConnection> connection = ConnectionOf(cluster.metadata.name);
+    const bool soon = connection != nullptr && connection->Age() < options_.connect_timeout;
+    return kube::ReconcileResult::RequeueAfter(soon ? kNewConnectionPeriod : kReconnectPeriod);
   }
-  if (!options_.may_tell()) return kube::ReconcileResult::RequeueAfter(kLookEvery);
+  if (!options_.may_write_status()) return kube::ReconcileResult::RequeueAfter(kResyncPeriod);
   const absl::Status written = Report(object, finding, std::move(stop));
   if (!written.ok()) return kube::ReconcileResult::Failed(written);
   const bool well = finding.connection.ok() && !absl::IsUnauthenticated(finding.credentials);
-  return kube::ReconcileResult::RequeueAfter(well ? kLookEvery : kLookForConnectionEvery);
+  return kube::ReconcileResult::RequeueAfter(well ? kResyncPeriod : kReconnectPeriod);
 }
 
 void ClusterRegistry::ReportAttempts(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, absl::Duration again) const {
@@ -153,8 +153,8 @@ void ClusterRegistry::ReportAttempts(const kubeapi::FusionCluster& cluster, cons
   const std::string& name = cluster.metadata.name;
   if (cluster.spec.local.has_value()) return metrics->Forget(name);
   metrics->Found(name, finding.connection.ok());
-  // With a link, that is who tries.
-  if (Link(name) == nullptr && again < absl::InfiniteDuration()) metrics->NextAt(name, context_.clock->Now() + again);
+  // With a connection, that is who tries.
+  if (ConnectionOf(name) == nullptr && again < absl::InfiniteDuration()) metrics->NextAt(name, context_.clock->Now() + again);
 }
 
 ClusterFinding ClusterRegistry::Connect(const ClusterObject& object, std::stop_token stop) {
@@ -171,55 +171,55 @@ ClusterFinding ClusterRegistry::Connect(const ClusterObject& object, std::stop_t
   const absl::StatusOr<std::string>& kubeconfig = found.text;
   if (!kubeconfig.ok()) {
     // A Secret or ClusterProfile that cannot be read now is no reason to leave a cluster that works.
-    const std::shared_ptr<MemberLink> link = Link(name);
-    return {kubeconfig.status(), link == nullptr ? absl::UnavailableError("no credentials") : link->Connection(), found.reason};
+    const std::shared_ptr<MemberConnection> connection = ConnectionOf(name);
+    return {kubeconfig.status(), connection == nullptr ? absl::UnavailableError("no credentials") : connection->Connection(), found.reason};
   }
-  const ConnectionParams terms{*kubeconfig, spec.qps, spec.burst, spec.max_concurrent_requests};
-  std::shared_ptr<MemberLink> known;
+  const ConnectionParams params{*kubeconfig, spec.qps, spec.burst, spec.max_concurrent_requests};
+  std::shared_ptr<MemberConnection> known;
   {
     const base::MutexLock lock(mutex_);
-    const auto at = links_.find(name);
-    if (at != links_.end() && at->second.terms == terms) known = at->second.link;
+    const auto at = connections_.find(name);
+    if (at != connections_.end() && at->second.params == params) known = at->second.connection;
   }
   if (known != nullptr) return Look(object, known);
   absl::StatusOr<std::unique_ptr<kube::ApiClient>> client = options_.connect(*kubeconfig, spec);
   if (!client.ok()) {
     if (context_.connect_metrics != nullptr) context_.connect_metrics->Tried(name);
     // As above: what is wrong with the new one says nothing of the one in use.
-    const std::shared_ptr<MemberLink> link = Link(name);
-    return {client.status(), link == nullptr ? absl::UnavailableError("its credentials are refused") : link->Connection(),
+    const std::shared_ptr<MemberConnection> connection = ConnectionOf(name);
+    return {client.status(), connection == nullptr ? absl::UnavailableError("its credentials are refused") : connection->Connection(),
             spec.cluster_profile_ref.has_value() ? "ProfileRefused" : "KubeconfigRefused"};
   }
-  auto link = std::make_shared<MemberLink>(name, *std::move(client), context_, [this, name] { queue_.Add({"", "", name}); });
+  auto connection = std::make_shared<MemberConnection>(name, *std::move(client), context_, [this, name] { queue_.Add({"", "", name}); });
   Connected before;
   {
     const base::MutexLock lock(mutex_);
-    before = std::exchange(links_[name], {terms, link});
+    before = std::exchange(connections_[name], {params, connection});
     // Lost it stays until it is back, or could be.
-    if (lost_.erase(name) > 0 || (before.link != nullptr && before.link->lost())) link->SetLost(true);
+    if (lost_.erase(name) > 0 || (before.connection != nullptr && before.connection->lost())) connection->SetLost(true);
   }
-  if (before.link != nullptr) before.link->Stop();
+  if (before.connection != nullptr) before.connection->Stop();
   base::Log(base::LogLevel::kInfo,
-            absl::StrCat("cluster ", name, before.link == nullptr ? ": connecting" : ": reconnecting, with other settings"));
-  return Look(object, link);
+            absl::StrCat("cluster ", name, before.connection == nullptr ? ": connecting" : ": reconnecting, with other settings"));
+  return Look(object, connection);
 }
 
-ClusterFinding ClusterRegistry::Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link) {
+ClusterFinding ClusterRegistry::Look(const ClusterObject& object, const std::shared_ptr<MemberConnection>& connection) {
   const kubeapi::FusionCluster& cluster = object.cluster;
-  const std::shared_ptr<const MemberFacts> facts = link->Facts();
-  if (facts == nullptr) return JudgeConnection(link->Connection());
+  const std::shared_ptr<const MemberFacts> facts = connection->Facts();
+  if (facts == nullptr) return ClassifyConnection(connection->Connection());
   ClusterIdentity identity = Identify(object, facts->uid);
   if (!identity.conflict.empty()) {
-    // The next link stays outside until this is over.
-    if (link->admitted()) Drop(cluster.metadata.name);
+    // The next connection stays outside until this is over.
+    if (connection->admitted()) Drop(cluster.metadata.name);
     return {absl::OkStatus(), absl::FailedPreconditionError(identity.message), "", std::move(identity)};
   }
-  if (options_.may_list()) link->Admit();
-  ClusterFinding finding = JudgeConnection(link->Connection());
+  if (options_.may_list()) connection->Admit();
+  ClusterFinding finding = ClassifyConnection(connection->Connection());
   finding.identity = std::move(identity);
   finding.facts = facts;
   if (finding.credentials.ok()) {
-    finding.credentials = link->Credentials();
+    finding.credentials = connection->Credentials();
     finding.reason = finding.credentials.ok() ? "" : "Unauthorized";
   }
   if (finding.credentials.ok()) {
@@ -239,23 +239,23 @@ kube::ReconcileResult ClusterRegistry::RenewToken(cache::Member& member, const s
   std::string kubeconfig;
   {
     const base::MutexLock lock(mutex_);
-    const auto at = links_.find(member.name());
-    // Of a link that has gone nothing is reported any more.
-    if (at == links_.end() || at->second.link.get() != &member) return kube::ReconcileResult::Done();
-    kubeconfig = at->second.terms.kubeconfig;
+    const auto at = connections_.find(member.name());
+    // Of a connection that has gone nothing is reported any more.
+    if (at == connections_.end() || at->second.connection.get() != &member) return kube::ReconcileResult::Done();
+    kubeconfig = at->second.params.kubeconfig;
   }
   if (object == nullptr || !AsCluster(object).cluster.spec.kube_config.has_value()) return kube::ReconcileResult::Done();
   return tokens_.Reconcile(member.name(), *AsCluster(object).cluster.spec.kube_config, kubeconfig, member.client(), stop);
 }
 
 std::shared_ptr<const MemberFacts> ClusterRegistry::HubFacts(std::stop_token stop) {
-  const base::MutexLock lock(hub_probe_mutex_);
+  const base::MutexLock lock(hub_check_mutex_);
   const absl::Duration now = context_.clock->Monotonic();
-  if (now - hub_probed_at_ >= MemberLink::kCheckEvery) {
-    hub_probed_at_ = now;
-    (void)hub_probe_.Ask(stop);  // what was known stays
+  if (now - hub_checked_at_ >= MemberConnection::kCheckEvery) {
+    hub_checked_at_ = now;
+    (void)hub_check_.Run(stop);  // what was known stays
   }
-  return hub_probe_.Facts();
+  return hub_check_.Facts();
 }
 
 ClusterIdentity ClusterRegistry::Identify(const ClusterObject& object, std::string uid) const {
@@ -275,8 +275,8 @@ ClusterIdentity ClusterRegistry::Identify(const ClusterObject& object, std::stri
     const ClusterObject& other = AsCluster(one);
     // The younger one gives way.
     if (other.meta.name == name || !other.meta.deletion_timestamp.empty() || !other.IsOlderThan(object)) continue;
-    const std::shared_ptr<MemberLink> link = Link(other.meta.name);
-    const std::shared_ptr<const MemberFacts> facts = link == nullptr ? nullptr : link->Facts();
+    const std::shared_ptr<MemberConnection> connection = ConnectionOf(other.meta.name);
+    const std::shared_ptr<const MemberFacts> facts = connection == nullptr ? nullptr : connection->Facts();
     const std::string others = other.cluster.spec.local.has_value() ? options_.hub_uid
                                : facts != nullptr                   ? facts->uid
                                                                     : other.cluster.status.cluster_uid.value_or("");
@@ -285,41 +285,42 @@ ClusterIdentity ClusterRegistry::Identify(const ClusterObject& object, std::stri
   return {.uid = std::move(uid)};
 }
 
-void ClusterRegistry::JudgeLoss(const ClusterObject& object, const ClusterFinding& finding) {
+void ClusterRegistry::UpdateLost(const ClusterObject& object, const ClusterFinding& finding) {
   const kubeapi::FusionCluster& cluster = object.cluster;
   const std::string& name = cluster.metadata.name;
   if (cluster.spec.local.has_value()) return;
-  const std::shared_ptr<MemberLink> link = Link(name);
-  if (!finding.connection.ok() && link != nullptr && link->Age() < options_.loss_timeout) return;  // it stays what it was
+  const std::shared_ptr<MemberConnection> connection = ConnectionOf(name);
+  if (!finding.connection.ok() && connection != nullptr && connection->Age() < options_.loss_timeout) return;  // it stays what it was
   bool lost = false;
   // Not yet reported: it has been lost from view just now.
   const kubeapi::Condition* const condition = FindCondition(cluster.status.conditions, kubeapi::kConnected);
   if (!finding.connection.ok() && condition != nullptr && condition->status == ConditionStatus::kFalse) {
     lost = context_.clock->Now() - condition->last_transition_time >= absl::Seconds(cluster.spec.worker_lost_timeout_seconds);
   }
-  if (link != nullptr) {
-    if (!link->SetLost(lost)) return;
+  if (connection != nullptr) {
+    if (!connection->SetLost(lost)) return;
   } else {
     const base::MutexLock lock(mutex_);
     if (!(lost ? lost_.insert(name).second : lost_.erase(name) > 0)) return;
   }
   const std::string what = lost ? "lost, as it has been away for workerLostTimeoutSeconds" : "no more counted as lost";
   base::Log(lost ? base::LogLevel::kWarning : base::LogLevel::kInfo, absl::StrCat("cluster ", name, ": ", what));
-  if (options_.may_tell()) options_.record(object.meta, {.warning = lost, .reason = lost ? "ClusterLost" : "ClusterBack", .message = what});
+  if (options_.may_write_status())
+    options_.record(object.meta, {.warning = lost, .reason = lost ? "ClusterLost" : "ClusterBack", .message = what});
   options_.changed_for_all();
 }
 
 bool ClusterRegistry::MayComeBack(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding) const {
   if (finding.connection.ok() || !finding.credentials.ok() || !finding.identity.conflict.empty()) return false;
-  std::shared_ptr<MemberLink> link;
+  std::shared_ptr<MemberConnection> connection;
   {
     const base::MutexLock lock(mutex_);
-    const auto at = links_.find(cluster.metadata.name);
+    const auto at = connections_.find(cluster.metadata.name);
     // That it is listed is not enough: its watches may be about to open.
-    if (at == links_.end() || at->second.ever) return false;
-    link = at->second.link;
+    if (at == connections_.end() || at->second.ever) return false;
+    connection = at->second.connection;
   }
-  return link->Age() < (IsTrue(cluster.status.conditions, kubeapi::kConnected) ? options_.loss_timeout : options_.connect_timeout);
+  return connection->Age() < (IsTrue(cluster.status.conditions, kubeapi::kConnected) ? options_.loss_timeout : options_.connect_timeout);
 }
 
 absl::Status ClusterRegistry::Report(const ClusterObject& object, const ClusterFinding& finding, std::stop_token stop) {
@@ -343,14 +344,14 @@ absl::Status ClusterRegistry::Report(const ClusterObject& object, const ClusterF
   FUSIONLLM_RETURN_IF_ERROR(applied.status());
   options_.status_written();
   writes_.Wrote(object.meta.Key(), kube::TextAt(kube::ParseJson(*applied), "metadata", "resourceVersion"));
-  for (const lifecycle::Note& note : EventsForClusterTransition(cluster.status, status)) options_.record(object.meta, note);
+  for (const lifecycle::EventRecord& note : EventsForClusterTransition(cluster.status, status)) options_.record(object.meta, note);
   return absl::OkStatus();
 }
 
 void ClusterRegistry::Describe(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding, kubeapi::FusionClusterStatus& status) {
   const std::string& name = cluster.metadata.name;
-  const std::shared_ptr<MemberLink> link = Link(name);
-  const cache::Member* const member = cluster.spec.local.has_value() ? options_.hub : link.get();
+  const std::shared_ptr<MemberConnection> connection = ConnectionOf(name);
+  const cache::Member* const member = cluster.spec.local.has_value() ? options_.hub : connection.get();
   if (member == nullptr) return;
   const absl::Duration now = context_.clock->Monotonic();
   Published last;
@@ -415,31 +416,31 @@ void ClusterRegistry::Drop(const std::string& name) {
   Connected gone;  // ended outside of the lock
   {
     const base::MutexLock lock(mutex_);
-    const auto at = links_.find(name);
-    if (at == links_.end()) return;
+    const auto at = connections_.find(name);
+    if (at == connections_.end()) return;
     gone = std::move(at->second);
-    links_.erase(at);
+    connections_.erase(at);
     published_.erase(name);
   }
-  gone.link->Stop();
-  options_.left(name);
+  gone.connection->Stop();
+  options_.removed(name);
   base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", name, ": left"));
 }
 
-std::shared_ptr<MemberLink> ClusterRegistry::Link(const std::string& name) const {
+std::shared_ptr<MemberConnection> ClusterRegistry::ConnectionOf(const std::string& name) const {
   const base::MutexLock lock(mutex_);
-  const auto at = links_.find(name);
-  return at == links_.end() ? nullptr : at->second.link;
+  const auto at = connections_.find(name);
+  return at == connections_.end() ? nullptr : at->second.connection;
 }
 
 void ClusterRegistry::Enqueue(const std::string& cluster, const kube::ObjectKey& job, bool urgent) {
-  if (const std::shared_ptr<MemberLink> link = Link(cluster)) link->Enqueue(job, urgent);
+  if (const std::shared_ptr<MemberConnection> connection = ConnectionOf(cluster)) connection->Enqueue(job, urgent);
 }
 
 std::vector<std::shared_ptr<cache::Member>> ClusterRegistry::Remote() const {
   const base::MutexLock lock(mutex_);
   std::vector<std::shared_ptr<cache::Member>> members;
-  for (const auto& [name, connected] : links_) members.push_back(connected.link);
+  for (const auto& [name, connected] : connections_) members.push_back(connected.connection);
   return members;
 }
 
@@ -449,8 +450,8 @@ std::map<std::string, absl::Duration> ClusterRegistry::Connecting() const {
     if (AsCluster(object).cluster.spec.local.has_value() || !object->meta.deletion_timestamp.empty()) continue;
     const std::string& name = object->meta.name;
     const base::MutexLock lock(mutex_);
-    if (const auto at = links_.find(name); at != links_.end()) {
-      if (!at->second.link->listed()) connecting[name] = at->second.link->Age();
+    if (const auto at = connections_.find(name); at != connections_.end()) {
+      if (!at->second.connection->listed()) connecting[name] = at->second.connection->Age();
     } else if (!looked_at_.contains(name)) {
       connecting[name] = context_.clock->Monotonic() - started_at_;
     }
@@ -464,17 +465,17 @@ void ClusterRegistry::ForEachCluster(absl::FunctionRef<void(const cache::Cluster
   if (all.empty()) look({.name = options_.local_name, .labels = {{manifests::kClusterLabel, options_.local_name}}, .local = true});
 }
 
-std::map<std::string, cache::Presence> ClusterRegistry::Connections() const {
-  std::map<std::string, cache::Presence> connections;
+std::map<std::string, cache::ConnectionState> ClusterRegistry::Connections() const {
+  std::map<std::string, cache::ConnectionState> connections;
   for (const kube::ObjectPtr& object : clusters_.All()) {
     const kubeapi::FusionCluster& cluster = AsCluster(object).cluster;
-    const std::shared_ptr<MemberLink> link = Link(object->meta.name);
-    cache::Presence& presence = connections[object->meta.name];
-    presence.connected = cluster.spec.local.has_value() || (link != nullptr && link->Connection().ok());
+    const std::shared_ptr<MemberConnection> connection = ConnectionOf(object->meta.name);
+    cache::ConnectionState& connection_state = connections[object->meta.name];
+    connection_state.connected = cluster.spec.local.has_value() || (connection != nullptr && connection->Connection().ok());
     // By the status, so that another operator tells the same.
     const kubeapi::Condition* const condition = FindCondition(cluster.status.conditions, kubeapi::kConnected);
-    if (presence.connected || condition == nullptr || condition->status == ConditionStatus::kTrue) continue;
-    presence.away_for = std::max(absl::ZeroDuration(), context_.clock->Now() - condition->last_transition_time);
+    if (connection_state.connected || condition == nullptr || condition->status == ConditionStatus::kTrue) continue;
+    connection_state.disconnected_for = std::max(absl::ZeroDuration(), context_.clock->Now() - condition->last_transition_time);
   }
   return connections;
 }

@@ -24,7 +24,7 @@
 #include "operator/federation/cluster_finding.h"
 #include "operator/federation/cluster_object.h"
 #include "operator/federation/kubeconfigs.h"
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 #include "operator/federation/token_renewal.h"
 #include "operator/lifecycle/decide.h"
 
@@ -49,22 +49,22 @@ struct RegistryOptions {
   // The status of a FusionCluster was written.
   std::function<void()> status_written = [] {};
   // A cluster is a member no more: nothing is known of it from now on. Does not block.
-  std::function<void(const std::string& cluster)> left = [](const auto&) {};
+  std::function<void(const std::string& cluster)> removed = [](const auto&) {};
   // Whether members are listed. They are connected and asked who they are before: that is the way there and back a few times, lists are
-  // work that would hold up the hub's own. Once it has become true, TouchAll() makes it known at once.
+  // work that would hold up the hub's own. Once it has become true, ResyncAll() makes it known at once.
   std::function<bool()> may_list = [] { return true; };
   // Whether this process writes what it finds into the FusionClusters: a standby connects them and says nothing.
-  std::function<bool()> may_tell = [] { return true; };
+  std::function<bool()> may_write_status = [] { return true; };
   // What has happened to a FusionCluster, for people. Does not block.
-  std::function<void(const kube::ObjectMeta& cluster, const lifecycle::Note& note)> record = [](const auto&, const auto&) {};
+  std::function<void(const kube::ObjectMeta& cluster, const lifecycle::EventRecord& note)> record = [](const auto&, const auto&) {};
 };
 
 class ClusterRegistry : public cache::Members {
  public:
-  static constexpr absl::Duration kLookEvery = absl::Seconds(15);
-  static constexpr absl::Duration kLookForConnectionEvery = absl::Seconds(2);
-  static constexpr absl::Duration kLookAtConnectionsEvery = absl::Seconds(1);  // sends no request
-  static constexpr absl::Duration kLookForNewConnectionEvery = absl::Milliseconds(100);
+  static constexpr absl::Duration kResyncPeriod = absl::Seconds(15);
+  static constexpr absl::Duration kReconnectPeriod = absl::Seconds(2);
+  static constexpr absl::Duration kConnectionCheckPeriod = absl::Seconds(1);  // sends no request
+  static constexpr absl::Duration kNewConnectionPeriod = absl::Milliseconds(100);
   // What nodes have taken changes all the time: in a status it is as old as this at most, and no newer than need be. How many executors
   // there are is reported at each look.
   static constexpr absl::Duration kSummaryEvery = absl::Minutes(1);
@@ -81,7 +81,7 @@ class ClusterRegistry : public cache::Members {
   // Brings one FusionCluster's connection and status up to date; Start() has it called for each.
   kube::ReconcileResult Reconcile(const std::string& name, std::stop_token stop);
   // Asks for a look at each FusionCluster; does not block.
-  void TouchAll();
+  void ResyncAll();
   void Enqueue(const std::string& cluster, const kube::ObjectKey& job, bool urgent);
 
   std::vector<std::shared_ptr<cache::Member>> Remote() const override;
@@ -90,7 +90,7 @@ class ClusterRegistry : public cache::Members {
   bool Lost(const std::string& cluster) const override;
   void ForEachCluster(absl::FunctionRef<void(const cache::ClusterFacts&)> look) const override;
   // Of every FusionCluster, by name.
-  std::map<std::string, cache::Presence> Connections() const;
+  std::map<std::string, cache::ConnectionState> Connections() const;
 
  private:
   // What a connection is made of: with another, another one is made.
@@ -100,15 +100,15 @@ class ClusterRegistry : public cache::Members {
     bool operator==(const ConnectionParams&) const = default;
   };
   struct Connected {
-    ConnectionParams terms;
-    std::shared_ptr<MemberLink> link;
+    ConnectionParams params;
+    std::shared_ptr<MemberConnection> connection;
     std::optional<bool> connected = {};  // as the last look found it
     bool ever = false;                   // a look has found it so
   };
 
   ClusterFinding Connect(const ClusterObject& object, std::stop_token stop);
-  // With the link that there is: whether it may be used, and whether it can.
-  ClusterFinding Look(const ClusterObject& object, const std::shared_ptr<MemberLink>& link);
+  // With the connection that there is: whether it may be used, and whether it can.
+  ClusterFinding Look(const ClusterObject& object, const std::shared_ptr<MemberConnection>& connection);
   // `uid`: of the cluster that is behind it now.
   ClusterIdentity Identify(const ClusterObject& object, std::string uid) const;
   // On a worker of the member.
@@ -120,7 +120,7 @@ class ClusterRegistry : public cache::Members {
   // The connection is new and may be there in a moment: what the status says of the time before holds until then.
   bool MayComeBack(const kubeapi::FusionCluster& cluster, const ClusterFinding& finding) const;
   // Judges by the time that the cluster's status says, so that a restart of the operator does not restart the count.
-  void JudgeLoss(const ClusterObject& object, const ClusterFinding& finding);
+  void UpdateLost(const ClusterObject& object, const ClusterFinding& finding);
   // The hub's own; on its API server, if that is due.
   std::shared_ptr<const MemberFacts> HubFacts(std::stop_token stop);
   // What the cluster has, as far as it is time to say it.
@@ -131,8 +131,8 @@ class ClusterRegistry : public cache::Members {
   kube::ReconcileResult Leave(const std::string& name);
   void Drop(const std::string& name);
   // Queues those whose connection is not what the last look found.
-  void LookAtConnections();
-  std::shared_ptr<MemberLink> Link(const std::string& name) const;
+  void CheckConnections();
+  std::shared_ptr<MemberConnection> ConnectionOf(const std::string& name) const;
 
   const RegistryOptions options_;
   kube::ApiClient& hub_;
@@ -143,17 +143,17 @@ class ClusterRegistry : public cache::Members {
   Kubeconfigs kubeconfigs_;
   TokenRenewal tokens_;
   std::unique_ptr<kube::Controller> controller_;
-  MemberCheck hub_probe_;
+  MemberCheck hub_check_;
   absl::Duration started_at_;    // since Start
-  base::Mutex hub_probe_mutex_;  // held while the hub is asked
-  absl::Duration hub_probed_at_ ABSL_GUARDED_BY(hub_probe_mutex_) = -absl::InfiniteDuration();
+  base::Mutex hub_check_mutex_;  // held while the hub is asked
+  absl::Duration hub_checked_at_ ABSL_GUARDED_BY(hub_check_mutex_) = -absl::InfiniteDuration();
   mutable base::Mutex mutex_;
-  std::set<std::string> looked_at_ ABSL_GUARDED_BY(mutex_);  // names of those with a link, or known to have none
-  std::map<std::string, Connected> links_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> looked_at_ ABSL_GUARDED_BY(mutex_);  // names of those with a connection, or known to have none
+  std::map<std::string, Connected> connections_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, absl::Duration> lost_timeouts_ ABSL_GUARDED_BY(mutex_);  // workerLostTimeoutSeconds of those that are registered
   // Those that were, and until when they do not count as lost, by the monotonic clock.
   std::map<std::string, absl::Duration> gone_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> lost_ ABSL_GUARDED_BY(mutex_);  // registered, without a link
+  std::set<std::string> lost_ ABSL_GUARDED_BY(mutex_);  // registered, without a connection
   struct Published {
     absl::Duration summary_at = -absl::InfiniteDuration();
     std::optional<std::string> version;
@@ -161,7 +161,7 @@ class ClusterRegistry : public cache::Members {
     int64_t executors = 0;
   };
   std::map<std::string, Published> published_ ABSL_GUARDED_BY(mutex_);
-  std::jthread attendant_;  // looks at connections
+  std::jthread connection_monitor_;  // looks at connections
 };
 
 }  // namespace fusionllm::op::federation

@@ -61,7 +61,7 @@ TEST_F(ClusterRegistryTest, MembersAreAskedWhoTheyAreAndListedOnceTheyMayBe) {
   EXPECT_FALSE(asked("list", ""));
   EXPECT_TRUE(registry_->Connecting().contains("paris")) << "what is there is not known yet";
   may_list_ = true;
-  registry_->TouchAll();
+  registry_->ResyncAll();
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   EXPECT_TRUE(asked("list", "/pods"));
 }
@@ -116,7 +116,7 @@ TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
   // A watch that is only being opened would not be broken below, and what was written and is not seen yet would be waited for.
   ASSERT_TRUE(Eventually([&] {
     const int written = statuses_written_;
-    return hub_server_.open_watches() == 2 && registry_->Reconcile("paris", {}).after == ClusterRegistry::kLookEvery &&
+    return hub_server_.open_watches() == 2 && registry_->Reconcile("paris", {}).after == ClusterRegistry::kResyncPeriod &&
            statuses_written_ == written;
   }));
   hub_server_.ForgetRequests();
@@ -136,7 +136,7 @@ TEST_F(ClusterRegistryTest, RecreatedClusterInheritsNothing) {
     return std::any_of(requests.begin(), requests.end(), [](const auto& request) { return request.verb == "apply"; });
   };
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return tried();
   }));
   EXPECT_EQ(Condition("paris", "Connected"), "none");
@@ -150,12 +150,12 @@ TEST_F(ClusterRegistryTest, ItTellsOfEveryClusterWhetherItIsConnected) {
   AddCluster("home", {{"local", json::object()}});
   registry_->Start();
   EXPECT_TRUE(Eventually([&] {
-    std::map<std::string, cache::Presence> now = registry_->Connections();
+    std::map<std::string, cache::ConnectionState> now = registry_->Connections();
     return now.size() == 3 && now["home"].connected && now["paris"].connected && !now["tokyo"].connected;
   }));
   // From the status: another operator tells the same.
-  EXPECT_TRUE(Eventually([&] { return registry_->Connections()["tokyo"].away_for > absl::ZeroDuration(); }));
-  EXPECT_EQ(registry_->Connections()["paris"].away_for, absl::ZeroDuration());
+  EXPECT_TRUE(Eventually([&] { return registry_->Connections()["tokyo"].disconnected_for > absl::ZeroDuration(); }));
+  EXPECT_EQ(registry_->Connections()["paris"].disconnected_for, absl::ZeroDuration());
   ASSERT_TRUE(hub_->Delete(manifests::kFusionClusters, {"", "tokyo"}).ok());
   EXPECT_TRUE(Eventually([&] { return !registry_->Connections().contains("tokyo"); }));
 }
@@ -186,7 +186,7 @@ TEST_F(ClusterRegistryTest, EmitsClusterEventsOnce) {
   EXPECT_TRUE(Eventually([&] { return events() == std::vector<std::string>{"paris Connected: Its API server is watched."}; }));
   WriteSecret("s", "something else");
   EXPECT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return events().size() == 2;
   }));
   EXPECT_EQ(events().back(), "paris ! KubeconfigRefused: TokenFileNotAllowed: a token file of ours");
@@ -219,15 +219,15 @@ TEST_F(ClusterRegistryTest, UnwatchedClusterIsNotReportedAway) {
 }
 
 TEST_F(ClusterRegistryTest, AStandbyConnectsAndSaysNothing) {
-  may_tell_ = false;
+  may_write_status_ = false;
   WriteSecret("s", "to paris");
   AddCluster("paris", {{"kubeConfig", {{"location", "s"}}}});
   registry_->Start();
   ASSERT_TRUE(Eventually([&] { return paris_.open_watches() == 4; }));
   registry_->Reconcile("paris", {});
   EXPECT_EQ(Condition("paris", "Connected"), "none");
-  may_tell_ = true;
-  registry_->TouchAll();
+  may_write_status_ = true;
+  registry_->ResyncAll();
   EXPECT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
 }
 
@@ -266,7 +266,7 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   // A cluster is looked at by one worker at a time: after its first look the test is that one, until the timer's next.
   ASSERT_TRUE(Eventually([&] { return Holds("paris", "Connected"); }));
   ASSERT_TRUE(Eventually([&] {
-    registry_->TouchAll();  // as by its timer
+    registry_->ResyncAll();  // as by its timer
     return status().contains("resourceSummary");
   }));
   EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1);
@@ -282,8 +282,8 @@ TEST_F(ClusterRegistryTest, AClusterTellsWhatItHasButNotAllTheTime) {
   EXPECT_EQ(status()["resourceSummary"]["readyNodes"], 1) << "it is told once a minute";
 
   // A job's by its owner; its labels alone would not do.
-  const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "a-anchor"}}}};
-  const auto made = paris->Create(manifests::kConfigMaps, "default", anchor.dump());
+  const json owner_config_map = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "a-anchor"}}}};
+  const auto made = paris->Create(manifests::kConfigMaps, "default", owner_config_map.dump());
   ASSERT_TRUE(made.ok()) << made.status();
   const json owner = {{"apiVersion", "v1"},
                       {"kind", "ConfigMap"},

@@ -48,7 +48,7 @@ TEST_F(ConnectAttemptsTest, AMemberThatDoesNotAnswerIsTriedAgainAndAgain) {
   ASSERT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "paris").has_value(); }));
   const double first = *ValueOf(kNextAttempt, "paris");
   const double now = absl::ToDoubleSeconds(clock_.Now() - absl::UnixEpoch());
-  EXPECT_LE(first, now + absl::ToDoubleSeconds(MemberLink::kRecheckAfter));
+  EXPECT_LE(first, now + absl::ToDoubleSeconds(MemberConnection::kRecheckAfter));
   EXPECT_TRUE(TriedAtLeast("paris", 2));
   EXPECT_TRUE(Eventually([&] { return ValueOf(kNextAttempt, "paris").value_or(0) > first; }));
 }

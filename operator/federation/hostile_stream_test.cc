@@ -83,20 +83,20 @@ class PouringTransport : public kube::Transport {
       goes_on =
           pour(torrent_.watch ? absl::StrCat(R"({"type":"ADDED","object":)", object, "}\n") : absl::StrCat(i == 10 ? "" : ",", object));
     }
-    if (size_t most = most_.load(); bytes > most) most_ = bytes;
+    if (size_t peak = peak_.load(); bytes > peak) peak_ = bytes;
     ++streams_;
     if (!status.ok()) return status;
     return absl::CancelledError("stopped");
   }
   // Bytes of the longest stream, and how many there were.
-  size_t most() const { return most_; }
+  size_t peak() const { return peak_; }
   int streams() const { return streams_; }
   int begun() const { return begun_; }
 
  private:
   const std::shared_ptr<kube::Transport> inner_;
   const Torrent torrent_;
-  std::atomic<size_t> most_ = 0;
+  std::atomic<size_t> peak_ = 0;
   std::atomic<int> streams_ = 0, begun_ = 0;
 };
 
@@ -114,7 +114,7 @@ class HostileStreamTest : public ::testing::TestWithParam<Torrent> {
   std::unique_ptr<kube::ApiClient> Client(std::shared_ptr<kube::Transport> transport) {
     const MemberLimits limits;
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{.max_response_bytes = limits.answer_bytes, .max_list_bytes = limits.list_bytes}, clock_);
   }
   void AddCluster(kube::ApiClient& hub, const std::string& name) {
@@ -156,9 +156,9 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
   AddCluster(*hub, "tokyo");
   registry.Start();
   const auto member = [&](const std::string& name) {
-    std::shared_ptr<MemberLink> found;
+    std::shared_ptr<MemberConnection> found;
     for (const auto& one : registry.Remote()) {
-      if (one->name() == name) found = std::static_pointer_cast<MemberLink>(one);
+      if (one->name() == name) found = std::static_pointer_cast<MemberConnection>(one);
     }
     return found;
   };
@@ -169,8 +169,8 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
   }
   EXPECT_TRUE(Eventually([&] { return member("tokyo") != nullptr && member("tokyo")->reachable(); }));
   // Without labels it is no news itself; without it the garbage collector would take the Pod away.
-  const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "train-anchor"}}}};
-  const auto made = tokyo->Create(manifests::kConfigMaps, "default", anchor.dump());
+  const json owner_config_map = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", "train-anchor"}}}};
+  const auto made = tokyo->Create(manifests::kConfigMaps, "default", owner_config_map.dump());
   ASSERT_TRUE(made.ok()) << made.status();
   const json owner = {{"apiVersion", "v1"},
                       {"kind", "ConfigMap"},
@@ -192,7 +192,7 @@ TEST_P(HostileStreamTest, IsCutOffWhileOthersGoOn) {
                         {manifests::kAttemptLabel, "0"}}}}}};
   ASSERT_TRUE(tokyo->Create(manifests::kPods, "default", pod.dump()).ok());
   EXPECT_TRUE(Eventually([&] { return changes > 0; })) << "what happens in another member is seen";
-  EXPECT_LT(pouring->most(), size_t{64} << 20);
+  EXPECT_LT(pouring->peak(), size_t{64} << 20);
   if (!GetParam().watch) {
     EXPECT_FALSE(member("paris")->reachable());
   }

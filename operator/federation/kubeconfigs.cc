@@ -76,7 +76,7 @@ Kubeconfigs::Found Kubeconfigs::FromProfile(const FusionClusterSpec& spec, std::
           absl::IsNotFound(text.status()) ? "NoAccessProvider" : "ProfileRefused"};
 }
 
-void Kubeconfigs::Keep(const std::vector<kube::ObjectPtr>& clusters) {
+void Kubeconfigs::RetainOnly(const std::vector<kube::ObjectPtr>& clusters) {
   std::set<kube::ObjectKey> secrets, profiles;
   for (const kube::ObjectPtr& object : clusters) {
     if (!object->meta.deletion_timestamp.empty()) continue;
@@ -84,8 +84,8 @@ void Kubeconfigs::Keep(const std::vector<kube::ObjectPtr>& clusters) {
     if (spec.kube_config.has_value()) secrets.insert(SecretOf(spec));
     if (spec.cluster_profile_ref.has_value()) profiles.insert(ProfileOf(spec));
   }
-  secrets_.Keep(secrets);
-  profiles_.Keep(profiles);
+  secrets_.RetainOnly(secrets);
+  profiles_.RetainOnly(profiles);
 }
 
 }  // namespace fusionllm::op::federation

@@ -1,6 +1,6 @@
 // The kubeconfigs of members: what Secrets in the operator's namespace hold, or what is made of ClusterProfiles on the hub.
 //
-// A Secret or ClusterProfile is watched, by its name, from when it is first asked for until Keep() leaves it out. Thread-safe.
+// A Secret or ClusterProfile is watched, by its name, from when it is first asked for until RetainOnly() leaves it out. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ class Kubeconfigs {
   // Of a member, not the hub itself. Blocks when the hub must be asked.
   Found Read(const kubeapi::FusionClusterSpec& spec, std::stop_token stop);
   // What none of these FusionClusters names is watched no more.
-  void Keep(const std::vector<kube::ObjectPtr>& clusters);
+  void RetainOnly(const std::vector<kube::ObjectPtr>& clusters);
 
  private:
   kube::ObjectKey SecretOf(const kubeapi::FusionClusterSpec& spec) const;   // only where it names one

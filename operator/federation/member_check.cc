@@ -48,27 +48,27 @@ absl::StatusOr<std::string> ReadClusterUid(kube::ApiClient& api, const kube::Cal
   return base::TruncateUtf8(uid, kubeapi::kMaxShortText);
 }
 
-absl::Status MemberCheck::Ask(const std::stop_token& stop, bool rights) {
+absl::Status MemberCheck::Run(const std::stop_token& stop, bool rights) {
   const kube::CallOptions call{.timeout = kCallTimeout, .stop = stop};
   const absl::StatusOr<std::string> uid = ReadClusterUid(api_, call);
   MemberFacts facts;
   {
     const base::MutexLock lock(mutex_);
-    answer_ = uid.status();
-    if (!uid.ok()) return answer_;
+    last_status_ = uid.status();
+    if (!uid.ok()) return last_status_;
     if (facts_ != nullptr) facts = *facts_;
   }
   facts.uid = *uid;
-  AskHealth(call, facts);
-  AskVersions(call, facts);
-  CompareClocks(facts);
-  if (rights) AskRights(call, facts);
+  FetchHealth(call, facts);
+  FetchVersions(call, facts);
+  CheckClock(facts);
+  if (rights) ReviewPermissions(call, facts);
   const base::MutexLock lock(mutex_);
   facts_ = std::make_shared<const MemberFacts>(std::move(facts));
   return absl::OkStatus();
 }
 
-void MemberCheck::AskHealth(const kube::CallOptions& call, MemberFacts& facts) const {
+void MemberCheck::FetchHealth(const kube::CallOptions& call, MemberFacts& facts) const {
   const absl::StatusOr<std::string> answer = api_.GetPath("/readyz", call);
   const std::optional<kube::ApiError> error = kube::ApiErrorOf(answer.status());
   // Others than these two answers say nothing of its health: we may not ask, or it has no such page.
@@ -77,7 +77,7 @@ void MemberCheck::AskHealth(const kube::CallOptions& call, MemberFacts& facts) c
   facts.health = unhealthy ? base::TruncateUtf8(error->message, kMaxHealthBytes) : "";
 }
 
-void MemberCheck::AskVersions(const kube::CallOptions& call, MemberFacts& facts) {
+void MemberCheck::FetchVersions(const kube::CallOptions& call, MemberFacts& facts) {
   const absl::Duration now = clock_.Monotonic();
   if (now - versions_at_ < kVersionEvery) return;
   const absl::StatusOr<std::string> answer = api_.GetPath("/version", call), groups = api_.GetPath("/apis", call);
@@ -94,7 +94,7 @@ void MemberCheck::AskVersions(const kube::CallOptions& call, MemberFacts& facts)
   if (answer.ok() && groups.ok()) versions_at_ = now;
 }
 
-void MemberCheck::CompareClocks(MemberFacts& facts) const {
+void MemberCheck::CheckClock(MemberFacts& facts) const {
   const std::optional<absl::Duration> ahead = api_.ServerClockSkew();
   if (!ahead.has_value()) return;
   const absl::Duration difference = absl::AbsDuration(*ahead);
@@ -119,12 +119,12 @@ void MemberCheck::CompareClocks(MemberFacts& facts) const {
   }
 }
 
-void MemberCheck::AskRights(const kube::CallOptions& call, MemberFacts& facts) {
+void MemberCheck::ReviewPermissions(const kube::CallOptions& call, MemberFacts& facts) {
   if (namespaces_ == nullptr) return;
   std::set<std::string> namespaces = namespaces_();
   while (namespaces.size() > kMaxNamespaces) namespaces.erase(std::prev(namespaces.end()));
   const absl::Duration now = clock_.Monotonic();
-  const bool again = !facts.missing.empty() && now - rights_at_ >= kRightsAgain;
+  const bool again = !facts.missing.empty() && now - rights_at_ >= kPermissionRecheckPeriod;
   if (reviewed_ == namespaces && !again) return;
   rights_at_ = now;
   reviewed_ = namespaces;
@@ -148,9 +148,9 @@ std::shared_ptr<const MemberFacts> MemberCheck::Facts() const {
   return facts_;
 }
 
-absl::Status MemberCheck::Answer() const {
+absl::Status MemberCheck::LastStatus() const {
   const base::MutexLock lock(mutex_);
-  return answer_;
+  return last_status_;
 }
 
 }  // namespace fusionllm::op::federation

@@ -33,7 +33,7 @@ struct MemberFacts {
   bool operator==(const MemberFacts&) const = default;
 };
 
-// Thread-safe, one Ask() at a time.
+// Thread-safe, one Run() at a time.
 class MemberCheck {
  public:
   static constexpr absl::Duration kCallTimeout = absl::Seconds(10);
@@ -41,7 +41,7 @@ class MemberCheck {
   static constexpr absl::Duration kVersionEvery = absl::Minutes(10);
   // What we may do is asked by writes of a kind, if of nothing that is kept: once, when there are jobs in other namespaces, and while
   // something is missing.
-  static constexpr absl::Duration kRightsAgain = absl::Minutes(1);
+  static constexpr absl::Duration kPermissionRecheckPeriod = absl::Minutes(1);
 
   // Of jobs with a part in the member.
   using Namespaces = std::function<std::set<std::string>()>;
@@ -52,26 +52,26 @@ class MemberCheck {
 
   // Asks for what is due, who it is each time; what we may do there only with `rights`. Blocks. An error: it did not say who it is, and
   // what was known before stays.
-  absl::Status Ask(const std::stop_token& stop, bool rights = true);
+  absl::Status Run(const std::stop_token& stop, bool rights = true);
   // Null: it has never said who it is.
   std::shared_ptr<const MemberFacts> Facts() const;
-  // What the last Ask() came to; Unavailable before the first.
-  absl::Status Answer() const;
+  // What the last Run() came to; Unavailable before the first.
+  absl::Status LastStatus() const;
 
  private:
-  void AskHealth(const kube::CallOptions& call, MemberFacts& facts) const;
-  void AskVersions(const kube::CallOptions& call, MemberFacts& facts);
-  void CompareClocks(MemberFacts& facts) const;
-  void AskRights(const kube::CallOptions& call, MemberFacts& facts);
+  void FetchHealth(const kube::CallOptions& call, MemberFacts& facts) const;
+  void FetchVersions(const kube::CallOptions& call, MemberFacts& facts);
+  void CheckClock(MemberFacts& facts) const;
+  void ReviewPermissions(const kube::CallOptions& call, MemberFacts& facts);
 
   kube::ApiClient& api_;
   kube::Clock& clock_;
   const Namespaces namespaces_;
-  // Of Ask() alone.
+  // Of Run() alone.
   absl::Duration versions_at_ = -absl::InfiniteDuration(), rights_at_;
   std::optional<std::set<std::string>> reviewed_;  // namespaces
   mutable base::Mutex mutex_;
-  absl::Status answer_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("not asked yet who it is");
+  absl::Status last_status_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("not asked yet who it is");
   std::shared_ptr<const MemberFacts> facts_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -34,10 +34,10 @@ class MemberCheckTest : public ::testing::Test {
   kube::testing::FakeClock clock_;
   kube::testing::FakeApiServer server_{clock_};
   kube::RestClient client_{
-      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{}, clock_};
   std::set<std::string> namespaces_;
-  MemberCheck probe_{client_, clock_, [this] { return namespaces_; }};
+  MemberCheck check_{client_, clock_, [this] { return namespaces_; }};
 };
 
 TEST_F(MemberCheckTest, AClusterSaysWhoAndWhatItIs) {
@@ -48,30 +48,30 @@ TEST_F(MemberCheckTest, AClusterSaysWhoAndWhatItIs) {
   Answer("path", "/readyz", 200, "ok", 1);
   Answer("path", "/readyz", 500, "[-]etcd failed", 1);
   Answer("path", "/readyz", 403, "no");
-  EXPECT_EQ(probe_.Facts(), nullptr);
-  EXPECT_FALSE(probe_.Answer().ok());
-  ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_FALSE(probe_.Facts()->uid.empty());
-  EXPECT_EQ(probe_.Facts()->version, "v1.31.2");
-  EXPECT_THAT(probe_.Facts()->apis, ElementsAre("kueue.x-k8s.io/v1beta1"));
-  EXPECT_EQ(probe_.Facts()->healthy, true);
-  ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(probe_.Facts()->healthy, false);
-  ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(probe_.Facts()->healthy, std::nullopt) << "we may not ask";
+  EXPECT_EQ(check_.Facts(), nullptr);
+  EXPECT_FALSE(check_.LastStatus().ok());
+  ASSERT_TRUE(check_.Run({}).ok());
+  EXPECT_FALSE(check_.Facts()->uid.empty());
+  EXPECT_EQ(check_.Facts()->version, "v1.31.2");
+  EXPECT_THAT(check_.Facts()->apis, ElementsAre("kueue.x-k8s.io/v1beta1"));
+  EXPECT_EQ(check_.Facts()->healthy, true);
+  ASSERT_TRUE(check_.Run({}).ok());
+  EXPECT_EQ(check_.Facts()->healthy, false);
+  ASSERT_TRUE(check_.Run({}).ok());
+  EXPECT_EQ(check_.Facts()->healthy, std::nullopt) << "we may not ask";
   EXPECT_EQ(Asked("/version"), 1);
   clock_.Advance(MemberCheck::kVersionEvery);
-  ASSERT_TRUE(probe_.Ask({}).ok());
+  ASSERT_TRUE(check_.Run({}).ok());
   EXPECT_EQ(Asked("/version"), 2);
 }
 
 TEST_F(MemberCheckTest, WhatItDoesNotSayAnyMoreIsStillKnown) {
-  ASSERT_TRUE(probe_.Ask({}).ok());
-  const std::string uid = probe_.Facts()->uid;
+  ASSERT_TRUE(check_.Run({}).ok());
+  const std::string uid = check_.Facts()->uid;
   Answer("get", "/namespaces/kube-system", 401, R"({"kind":"Status","code":401,"reason":"Unauthorized","message":"who are you"})");
-  EXPECT_TRUE(absl::IsUnauthenticated(probe_.Ask({})));
-  EXPECT_TRUE(absl::IsUnauthenticated(probe_.Answer()));
-  EXPECT_EQ(probe_.Facts()->uid, uid);
+  EXPECT_TRUE(absl::IsUnauthenticated(check_.Run({})));
+  EXPECT_TRUE(absl::IsUnauthenticated(check_.LastStatus()));
+  EXPECT_EQ(check_.Facts()->uid, uid);
 }
 
 TEST_F(MemberCheckTest, ReportsClockSkewWithHysteresis) {
@@ -83,8 +83,8 @@ TEST_F(MemberCheckTest, ReportsClockSkewWithHysteresis) {
                       .body = "ok",
                       .headers = {{"Date", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", clock_.Now() + ahead, absl::UTCTimeZone())}}});
   };
-  ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_EQ(probe_.Facts()->synced, std::nullopt) << "it does not say";
+  ASSERT_TRUE(check_.Run({}).ok());
+  EXPECT_EQ(check_.Facts()->synced, std::nullopt) << "it does not say";
   struct Case {
     absl::Duration ahead;
     bool synced;
@@ -100,31 +100,31 @@ TEST_F(MemberCheckTest, ReportsClockSkewWithHysteresis) {
                           Case{-absl::Minutes(12), false, "its API server's clock is more than ten minutes behind the operator's"},
                           Case{absl::Seconds(2), true, ""}}) {
     date(one.ahead);
-    ASSERT_TRUE(probe_.Ask({}).ok());
-    EXPECT_EQ(probe_.Facts()->synced, one.synced) << one.ahead;
-    EXPECT_EQ(probe_.Facts()->clock, one.reported);
+    ASSERT_TRUE(check_.Run({}).ok());
+    EXPECT_EQ(check_.Facts()->synced, one.synced) << one.ahead;
+    EXPECT_EQ(check_.Facts()->clock, one.reported);
   }
 }
 
 TEST_F(MemberCheckTest, RightsThatAreMissingWhereJobsAreAreNamed) {
   Allow(false, 15);  // everywhere
-  ASSERT_TRUE(probe_.Ask({}).ok());
+  ASSERT_TRUE(check_.Run({}).ok());
   EXPECT_EQ(Asked("selfsubjectaccessreviews"), 15)
       << "two for pods, four for config maps, three for secrets, four for services, one for claims, one for events";
-  EXPECT_THAT(probe_.Facts()->missing, IsEmpty()) << "there is no job that would need them";
+  EXPECT_THAT(check_.Facts()->missing, IsEmpty()) << "there is no job that would need them";
   namespaces_ = {"team"};
   Allow(false, 15 + 1);  // everywhere, and the first of those in the namespace
   Allow(true, 14);
-  ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_THAT(probe_.Facts()->missing, ElementsAre("create pods in namespace team"));
-  ASSERT_TRUE(probe_.Ask({}).ok());
+  ASSERT_TRUE(check_.Run({}).ok());
+  EXPECT_THAT(check_.Facts()->missing, ElementsAre("create pods in namespace team"));
+  ASSERT_TRUE(check_.Run({}).ok());
   EXPECT_EQ(Asked("selfsubjectaccessreviews"), 15 + 30) << "not all the time";
-  clock_.Advance(MemberCheck::kRightsAgain);
+  clock_.Advance(MemberCheck::kPermissionRecheckPeriod);
   Allow(true, 15);
-  ASSERT_TRUE(probe_.Ask({}).ok());
-  EXPECT_THAT(probe_.Facts()->missing, IsEmpty());
+  ASSERT_TRUE(check_.Run({}).ok());
+  EXPECT_THAT(check_.Facts()->missing, IsEmpty());
   clock_.Advance(absl::Hours(1));
-  ASSERT_TRUE(probe_.Ask({}).ok());
+  ASSERT_TRUE(check_.Run({}).ok());
   EXPECT_EQ(Asked("selfsubjectaccessreviews"), 15 + 30 + 15) << "at rest nothing is asked by a write";
 }
 

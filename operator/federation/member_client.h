@@ -9,7 +9,7 @@
 #include "lib/kube/auth/exec_rules.h"
 #include "lib/kube/client/rest_client.h"
 #include "lib/kubeapi/fusion_cluster.h"
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 
 namespace fusionllm::op::federation {
 

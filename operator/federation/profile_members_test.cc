@@ -76,14 +76,14 @@ class ProfileMembersTest : public ::testing::Test {
     }
     hub_server_.Serve(manifests::kFusionClusters);
     hub_ = std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = hub_server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "hub"},
+        kube::ClusterAccess{.transport = hub_server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "hub"},
         kube::RestClientOptions{}, clock_);
     const json fleet = {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", {{"name", kFleet}}}};
     EXPECT_TRUE(hub_->Create(manifests::kNamespaces, "", fleet.dump()).ok());
   }
 
   void Start() {
-    MemberContext context{.origin = "hub", .clock = &clock_, .pulse = pulse_};
+    MemberContext context{.origin = "hub", .clock = &clock_, .heartbeat = heartbeat_};
     context.reconcile = [](const kube::WorkKey&, std::stop_token) { return kube::ReconcileResult::Done(); };
     context.changed = [](const kube::ObjectKey&, bool) {};
     const MemberClientOptions client{.user_agent = "test", .profile_exec_allowed = CommandsOf(providers_)};
@@ -164,7 +164,7 @@ class ProfileMembersTest : public ::testing::Test {
   base::TempFolder folder_;
   const security::CertificateAuthority authority_;
   AccessProviders providers_;
-  kube::HeartbeatTimes pulse_;
+  kube::HeartbeatTimes heartbeat_;
   FakeApiServer hub_server_{clock_};
   std::map<std::string, std::unique_ptr<FakeApiServer>> sites_;
   std::map<std::string, std::unique_ptr<FakeHttpServer>> fronts_;
@@ -236,7 +236,7 @@ TEST_F(ProfileMembersTest, AProfileThatGoesLeavesTheConnectionThatThereIs) {
 
 TEST_F(ProfileMembersTest, AProgramThatBeginsToFailEndsNoWatchesAndIsSaidWhenTheyEnd) {
   hub_server_.Serve(manifests::kClusterProfiles);
-  pulse_.period = absl::Milliseconds(100);
+  heartbeat_.period = absl::Milliseconds(100);
   SetProfile("paris", ClusterAt("paris", {Extension(kArgsExtension, {"--cluster", "paris", "--brief"})}));
   AddCluster("paris");
   Start();
@@ -257,7 +257,7 @@ TEST_F(ProfileMembersTest, AProgramThatBeginsToFailEndsNoWatchesAndIsSaidWhenThe
       asked = now;
       asked_at = clock_.Monotonic();
     }
-    return clock_.Monotonic() - asked_at > 10 * pulse_.period;
+    return clock_.Monotonic() - asked_at > 10 * heartbeat_.period;
   }));
   EXPECT_EQ(paris.open_watches(), 4);
   EXPECT_EQ(count("watch="), watches);

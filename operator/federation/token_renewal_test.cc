@@ -83,8 +83,8 @@ class TokenRenewalTest : public ::testing::Test {
 
   kube::testing::FakeClock clock_;
   kube::testing::FakeApiServer hub_server_{clock_}, member_server_{clock_};
-  kube::RestClient hub_client_{{hub_server_.NewTransport(), kube::FixedCredentials({}), "hub", "default"}, {}, clock_};
-  kube::RestClient member_client_{{member_server_.NewTransport(), kube::FixedCredentials({}), "member", "default"}, {}, clock_};
+  kube::RestClient hub_client_{{hub_server_.NewTransport(), kube::StaticCredentials({}), "hub", "default"}, {}, clock_};
+  kube::RestClient member_client_{{member_server_.NewTransport(), kube::StaticCredentials({}), "member", "default"}, {}, clock_};
   kube::ApiClient &hub_ = hub_client_, &member_ = member_client_;
   kube::testing::FakeTokenClaims claims_;
   std::string kubeconfig_;  // of the connection

@@ -30,7 +30,7 @@ class WatchedObjects::Watch : private kube::ReflectorSink {
             all.api_, all.clock_,
             {.resource = all.resource_, .ns = key.ns, .field_selector = absl::StrCat("metadata.name=", key.name), .metadata_only = true},
             kube::DecodeMetadata, *this,
-            all.metrics_ == nullptr ? kube::InformerMetrics::Probe() : all.metrics_->Of("", all.resource_.Name())),
+            all.metrics_ == nullptr ? kube::InformerMetrics::Recorder() : all.metrics_->Of("", all.resource_.Name())),
         thread_([this](std::stop_token stop) { reflector_.Run(std::move(stop)); }) {}
 
   void RequestStop() { thread_.request_stop(); }
@@ -108,7 +108,7 @@ WatchedObjects::WatchedObjects(kube::ApiClient& api, kube::Clock& clock, const k
                                std::function<void(const kube::ObjectKey&)> changed)
     : api_(api), clock_(clock), metrics_(metrics), resource_(std::move(resource)), changed_(std::move(changed)) {}
 
-WatchedObjects::~WatchedObjects() { Keep({}); }
+WatchedObjects::~WatchedObjects() { RetainOnly({}); }
 
 std::shared_ptr<WatchedObjects::Watch> WatchedObjects::Of(const kube::ObjectKey& key) {
   const base::MutexLock lock(mutex_);
@@ -127,7 +127,7 @@ bool WatchedObjects::Watches(const kube::ObjectKey& key) const {
   return at != watches_.end() && at->second->Current();
 }
 
-void WatchedObjects::Keep(const std::set<kube::ObjectKey>& keys) {
+void WatchedObjects::RetainOnly(const std::set<kube::ObjectKey>& keys) {
   std::vector<std::shared_ptr<Watch>> gone;  // ended outside of the lock
   {
     const base::MutexLock lock(mutex_);

@@ -34,7 +34,7 @@ class WatchedObjects {
   // Whether the last Read() need not be repeated until `changed` says so.
   bool Watches(const kube::ObjectKey& key) const;
   // Others are watched no more. Blocks for the moment that takes.
-  void Keep(const std::set<kube::ObjectKey>& keys);
+  void RetainOnly(const std::set<kube::ObjectKey>& keys);
 
  private:
   class Watch;

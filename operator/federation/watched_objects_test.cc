@@ -54,7 +54,7 @@ class WatchedObjectsTest : public ::testing::Test {
   kube::Clock& clock_ = kube::RealClock();
   kube::testing::FakeApiServer server_{clock_};
   std::unique_ptr<kube::ApiClient> api_ = std::make_unique<kube::RestClient>(
-      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{}, clock_);
   std::atomic<int> changes_ = 0;
   std::unique_ptr<WatchedObjects> secrets_ =
@@ -121,9 +121,9 @@ TEST_F(WatchedObjectsTest, WhatIsKeptNoMoreIsNotWatched) {
   Write("paris", "one");
   EXPECT_EQ(Value(kParis), "one");
   ASSERT_TRUE(Eventually([&] { return server_.open_watches() == 1; }));
-  secrets_->Keep({kParis});
+  secrets_->RetainOnly({kParis});
   EXPECT_EQ(server_.open_watches(), 1);
-  secrets_->Keep({});
+  secrets_->RetainOnly({});
   EXPECT_EQ(server_.open_watches(), 0);
   EXPECT_EQ(Value(kParis), "one") << "and is again when it is asked for";
   EXPECT_TRUE(Eventually([&] { return server_.open_watches() == 1; }));

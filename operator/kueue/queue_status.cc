@@ -30,13 +30,13 @@ lifecycle::QueueStatus Holds(const char* reason, std::string message) {
 }
 
 // Nothing begins without Kueue, and nothing ends for want of it: who takes it away, or the right to it, does not mean the jobs that run.
-lifecycle::QueueStatus WithoutKueue(const Queued& queued, const char* reason, const std::string& what) {
-  return {.holds = !queued.begun,
+lifecycle::QueueStatus WithoutKueue(const QueuedJob& queued, const char* reason, const std::string& what) {
+  return {.holds = !queued.started,
           .admitted = false,
           .reason = reason,
           .message = absl::StrCat(what, " The job waits for LocalQueue ", queued.queue, " of Kueue, by its label ",
-                                  manifests::kQueueNameLabel, queued.begun ? "; what runs goes on." : ", and holds nothing."),
-          .again = kLookForKueueEvery};
+                                  manifests::kQueueNameLabel, queued.started ? "; what runs goes on." : ", and holds nothing."),
+          .requeue_after = kKueueDiscoveryPeriod};
 }
 
 std::string PendingChecks(const json& workload) {
@@ -49,7 +49,7 @@ std::string PendingChecks(const json& workload) {
   return absl::StrJoin(pending, ", ");
 }
 
-lifecycle::QueueStatus Waiting(const Queued& queued, const json& workload) {
+lifecycle::QueueStatus Waiting(const QueuedJob& queued, const json& workload) {
   if (WorkloadIs(workload, "QuotaReserved")) {
     const std::string checks = PendingChecks(workload);
     return Holds(lifecycle::kQueued, absl::StrCat("Queued: ClusterQueue ", TextAt(workload, "status", "admission", "clusterQueue"),
@@ -62,7 +62,7 @@ lifecycle::QueueStatus Waiting(const Queued& queued, const json& workload) {
 
 }  // namespace
 
-std::optional<lifecycle::QueueStatus> QueueStatusOf(const Queued& queued, WorkloadAccess access, const json* workload) {
+std::optional<lifecycle::QueueStatus> QueueStatusOf(const QueuedJob& queued, WorkloadAccess access, const json* workload) {
   switch (access) {
     case WorkloadAccess::kUnknown:
       return std::nullopt;
@@ -107,27 +107,27 @@ std::optional<lifecycle::QueueStatus> QueueStatusOf(const Queued& queued, Worklo
       .message = absl::StrCat("Admitted by ClusterQueue ", TextAt(*workload, "status", "admission", "clusterQueue"), ".")};
 }
 
-WorkloadStep NextStep(const Queued& queued, const WorkloadNeed& need, const json* workload) {
+WorkloadAction NextAction(const QueuedJob& queued, const WorkloadInputs& inputs, const json* workload) {
   if (workload == nullptr) {
-    return need.queued && !need.suspended && !need.over && !need.has_pods ? WorkloadStep::kCreate : WorkloadStep::kNone;
+    return inputs.queued && !inputs.suspended && !inputs.over && !inputs.has_pods ? WorkloadAction::kCreate : WorkloadAction::kNone;
   }
-  if (!WorkloadBelongsTo(*workload, queued.identity) || WorkloadIsDeleting(*workload)) return WorkloadStep::kNone;
-  if (need.over) return WorkloadIs(*workload, "Finished") ? WorkloadStep::kNone : WorkloadStep::kFinish;
-  if (!need.queued) return WorkloadStep::kDelete;
+  if (!WorkloadBelongsTo(*workload, queued.identity) || WorkloadIsDeleting(*workload)) return WorkloadAction::kNone;
+  if (inputs.over) return WorkloadIs(*workload, "Finished") ? WorkloadAction::kNone : WorkloadAction::kFinish;
+  if (!inputs.queued) return WorkloadAction::kDelete;
   // Quota is held as long as there are Pods.
   const bool fits = WorkloadFits(*workload, PodSetsDigest(*queued.job), queued.queue);
-  if (need.suspended || WorkloadIs(*workload, "Finished")) return need.has_pods ? WorkloadStep::kNone : WorkloadStep::kDelete;
+  if (inputs.suspended || WorkloadIs(*workload, "Finished")) return inputs.has_pods ? WorkloadAction::kNone : WorkloadAction::kDelete;
   const bool reserved = WorkloadIs(*workload, "QuotaReserved");
-  if (!fits && need.has_pods) return WorkloadStep::kNone;
-  if (!fits) return reserved ? WorkloadStep::kDelete : WorkloadStep::kUpdate;
-  if (WorkloadIs(*workload, "Evicted")) return reserved && !need.has_pods ? WorkloadStep::kRelease : WorkloadStep::kNone;
+  if (!fits && inputs.has_pods) return WorkloadAction::kNone;
+  if (!fits) return reserved ? WorkloadAction::kDelete : WorkloadAction::kUpdate;
+  if (WorkloadIs(*workload, "Evicted")) return reserved && !inputs.has_pods ? WorkloadAction::kRelease : WorkloadAction::kNone;
   // With quota it may change, and neither come nor go.
   const std::string priority_class = WorkloadPriorityClassOf(*workload);
   const bool may_change = !reserved || (!priority_class.empty() && !queued.priority_class.empty());
-  if (priority_class != queued.priority_class && may_change) return WorkloadStep::kUpdate;
-  if (!WorkloadIs(*workload, "Admitted")) return WorkloadStep::kNone;
+  if (priority_class != queued.priority_class && may_change) return WorkloadAction::kUpdate;
+  if (!WorkloadIs(*workload, "Admitted")) return WorkloadAction::kNone;
   const bool reported = !MessageOf(*workload, "PodsReady", "status").empty();
-  return reported && WorkloadIs(*workload, "PodsReady") == need.ready ? WorkloadStep::kNone : WorkloadStep::kTellReadiness;
+  return reported && WorkloadIs(*workload, "PodsReady") == inputs.ready ? WorkloadAction::kNone : WorkloadAction::kUpdatePodsReady;
 }
 
 }  // namespace fusionllm::op::kueue

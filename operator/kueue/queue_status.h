@@ -22,31 +22,31 @@ enum class WorkloadAccess {
 };
 
 // When Kueue is looked for again where it is not, or is not to be used.
-inline constexpr absl::Duration kLookForKueueEvery = absl::Seconds(30);
+inline constexpr absl::Duration kKueueDiscoveryPeriod = absl::Seconds(30);
 
-struct Queued {
+struct QueuedJob {
   manifests::JobIdentity identity;
   const job::FusionJob* job = nullptr;  // as the user wrote it
   std::string queue;                    // the LocalQueue
   std::string priority_class;           // empty: none
-  bool begun = false;                   // an attempt has, and is not over: there may be Pods
+  bool started = false;                 // an attempt has, and is not over: there may be Pods
 };
 
 // `workload`: the one of the job's name, null: there is none. Nothing: it cannot be known now. Not of a job that is suspended.
-std::optional<lifecycle::QueueStatus> QueueStatusOf(const Queued& queued, WorkloadAccess access, const nlohmann::json* workload);
+std::optional<lifecycle::QueueStatus> QueueStatusOf(const QueuedJob& queued, WorkloadAccess access, const nlohmann::json* workload);
 
-enum class WorkloadStep {
+enum class WorkloadAction {
   kNone,
   kCreate,
   kUpdate,   // WorkloadUpdate()
   kDelete,   // another one follows, or none
   kRelease,  // ReleasedStatus()
   kFinish,   // FinishedStatus()
-  kTellReadiness,
+  kUpdatePodsReady,
 };
 
 // What of a job its Workload depends on.
-struct WorkloadNeed {
+struct WorkloadInputs {
   bool queued = false;     // it has the label
   bool suspended = false;  // by its user
   bool over = false;       // Complete or Failed
@@ -55,6 +55,6 @@ struct WorkloadNeed {
 };
 
 // One at a time: each is seen before the next. `workload`: as above.
-WorkloadStep NextStep(const Queued& queued, const WorkloadNeed& need, const nlohmann::json* workload);
+WorkloadAction NextAction(const QueuedJob& queued, const WorkloadInputs& inputs, const nlohmann::json* workload);
 
 }  // namespace fusionllm::op::kueue

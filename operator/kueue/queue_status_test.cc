@@ -34,21 +34,21 @@ class QueueStatusTest : public ::testing::Test {
     workload_["status"]["admission"]["clusterQueue"] = "all";
   }
   lifecycle::QueueStatus Standing() { return QueueStatusOf(queued_, WorkloadAccess::kListed, &workload_).value(); }
-  WorkloadStep Step(const WorkloadNeed& need) { return NextStep(queued_, need, &workload_); }
+  WorkloadAction Action(const WorkloadInputs& inputs) { return NextAction(queued_, inputs, &workload_); }
 
   job::FusionJob job_;
-  Queued queued_;
+  QueuedJob queued_;
   json workload_;
-  const WorkloadNeed waits_{.queued = true}, runs_{.queued = true, .has_pods = true};
+  const WorkloadInputs waits_{.queued = true}, runs_{.queued = true, .has_pods = true};
 };
 
 TEST_F(QueueStatusTest, WithoutKueueAJobWaitsAndOneThatRunsGoesOn) {
   for (const WorkloadAccess access : {WorkloadAccess::kMissing, WorkloadAccess::kForbidden}) {
-    queued_.begun = false;
+    queued_.started = false;
     lifecycle::QueueStatus standing = QueueStatusOf(queued_, access, nullptr).value();
     EXPECT_TRUE(standing.holds);
-    EXPECT_EQ(standing.again, kLookForKueueEvery) << "nobody tells that it is there";
-    queued_.begun = true;
+    EXPECT_EQ(standing.requeue_after, kKueueDiscoveryPeriod) << "nobody tells that it is there";
+    queued_.started = true;
     standing = QueueStatusOf(queued_, access, nullptr).value();
     EXPECT_FALSE(standing.holds);
     EXPECT_FALSE(standing.admitted);
@@ -113,75 +113,75 @@ TEST_F(QueueStatusTest, AJobWhoseWorkloadIsNotItsOwnOrNotAsItIsNowWaits) {
 }
 
 TEST_F(QueueStatusTest, AWorkloadIsMadeOnceTheJobHasNoPods) {
-  EXPECT_EQ(NextStep(queued_, waits_, nullptr), WorkloadStep::kCreate);
-  EXPECT_EQ(NextStep(queued_, runs_, nullptr), WorkloadStep::kNone);
-  EXPECT_EQ(NextStep(queued_, {.queued = true, .suspended = true}, nullptr), WorkloadStep::kNone);
-  EXPECT_EQ(NextStep(queued_, {.queued = true, .over = true}, nullptr), WorkloadStep::kNone);
-  EXPECT_EQ(NextStep(queued_, {.queued = false}, nullptr), WorkloadStep::kNone);
-  EXPECT_EQ(Step(waits_), WorkloadStep::kNone);
+  EXPECT_EQ(NextAction(queued_, waits_, nullptr), WorkloadAction::kCreate);
+  EXPECT_EQ(NextAction(queued_, runs_, nullptr), WorkloadAction::kNone);
+  EXPECT_EQ(NextAction(queued_, {.queued = true, .suspended = true}, nullptr), WorkloadAction::kNone);
+  EXPECT_EQ(NextAction(queued_, {.queued = true, .over = true}, nullptr), WorkloadAction::kNone);
+  EXPECT_EQ(NextAction(queued_, {.queued = false}, nullptr), WorkloadAction::kNone);
+  EXPECT_EQ(Action(waits_), WorkloadAction::kNone);
 }
 
 TEST_F(QueueStatusTest, QuotaIsGivenBackOnceNoPodIsLeft) {
   Admit();
   Set("PodsReady", "True");
   Set("Evicted", "True", "Preempted");
-  EXPECT_EQ(Step(runs_), WorkloadStep::kNone);
-  EXPECT_EQ(Step(waits_), WorkloadStep::kRelease);
+  EXPECT_EQ(Action(runs_), WorkloadAction::kNone);
+  EXPECT_EQ(Action(waits_), WorkloadAction::kRelease);
   Set("QuotaReserved", "False");
-  EXPECT_EQ(Step(waits_), WorkloadStep::kNone) << "Kueue has the next word";
+  EXPECT_EQ(Action(waits_), WorkloadAction::kNone) << "Kueue has the next word";
 }
 
 TEST_F(QueueStatusTest, ASuspendedJobHasNoWorkloadOnceNoPodIsLeft) {
   Admit();
-  EXPECT_EQ(Step({.queued = true, .suspended = true, .has_pods = true}), WorkloadStep::kNone);
-  EXPECT_EQ(Step({.queued = true, .suspended = true}), WorkloadStep::kDelete);
-  EXPECT_EQ(Step({.queued = false, .has_pods = true}), WorkloadStep::kDelete) << "without the label Kueue has nothing to say";
+  EXPECT_EQ(Action({.queued = true, .suspended = true, .has_pods = true}), WorkloadAction::kNone);
+  EXPECT_EQ(Action({.queued = true, .suspended = true}), WorkloadAction::kDelete);
+  EXPECT_EQ(Action({.queued = false, .has_pods = true}), WorkloadAction::kDelete) << "without the label Kueue has nothing to say";
 }
 
 TEST_F(QueueStatusTest, AWorkloadThatCountsOtherPodsIsChangedOrReplaced) {
   job_.spec.executors.replicas = 3;
-  EXPECT_EQ(Step(waits_), WorkloadStep::kUpdate) << "and keeps its place in the queue";
+  EXPECT_EQ(Action(waits_), WorkloadAction::kUpdate) << "and keeps its place in the queue";
   Admit();
-  EXPECT_EQ(Step(runs_), WorkloadStep::kNone);
-  EXPECT_EQ(Step(waits_), WorkloadStep::kDelete);
+  EXPECT_EQ(Action(runs_), WorkloadAction::kNone);
+  EXPECT_EQ(Action(waits_), WorkloadAction::kDelete);
 }
 
 TEST_F(QueueStatusTest, AWorkloadThatSomebodyElseFinishedIsReplaced) {
   Set("Finished", "True", "OutOfSync");
-  EXPECT_EQ(Step(runs_), WorkloadStep::kNone);
-  EXPECT_EQ(Step(waits_), WorkloadStep::kDelete);
+  EXPECT_EQ(Action(runs_), WorkloadAction::kNone);
+  EXPECT_EQ(Action(waits_), WorkloadAction::kDelete);
 }
 
 TEST_F(QueueStatusTest, FinishesWorkloadOnce) {
   Admit();
-  const WorkloadNeed over{.queued = true, .over = true, .has_pods = true};
-  EXPECT_EQ(Step(over), WorkloadStep::kFinish);
+  const WorkloadInputs over{.queued = true, .over = true, .has_pods = true};
+  EXPECT_EQ(Action(over), WorkloadAction::kFinish);
   Set("Finished", "True", "Succeeded");
-  EXPECT_EQ(Step(over), WorkloadStep::kNone);
+  EXPECT_EQ(Action(over), WorkloadAction::kNone);
 }
 
 TEST_F(QueueStatusTest, ReportsReadinessChanges) {
   Admit();
-  EXPECT_EQ(Step(runs_), WorkloadStep::kTellReadiness) << "nothing is told yet";
+  EXPECT_EQ(Action(runs_), WorkloadAction::kUpdatePodsReady) << "nothing is told yet";
   Set("PodsReady", "False");
-  EXPECT_EQ(Step(runs_), WorkloadStep::kNone);
-  EXPECT_EQ(Step({.queued = true, .has_pods = true, .ready = true}), WorkloadStep::kTellReadiness);
+  EXPECT_EQ(Action(runs_), WorkloadAction::kNone);
+  EXPECT_EQ(Action({.queued = true, .has_pods = true, .ready = true}), WorkloadAction::kUpdatePodsReady);
 }
 
 TEST_F(QueueStatusTest, APriorityMayChangeWithQuotaAndNeitherComeNorGo) {
   queued_.priority_class = "high";
-  EXPECT_EQ(Step(waits_), WorkloadStep::kUpdate);
+  EXPECT_EQ(Action(waits_), WorkloadAction::kUpdate);
   Admit();
   Set("PodsReady", "False");
-  EXPECT_EQ(Step(runs_), WorkloadStep::kNone);
+  EXPECT_EQ(Action(runs_), WorkloadAction::kNone);
   workload_["spec"]["priorityClassRef"]["name"] = "low";
-  EXPECT_EQ(Step(runs_), WorkloadStep::kUpdate);
+  EXPECT_EQ(Action(runs_), WorkloadAction::kUpdate);
 }
 
 TEST_F(QueueStatusTest, AWorkloadOfSomebodyElseIsLeftAlone) {
   queued_.identity.uid = "u2";
-  for (const WorkloadNeed& need : {waits_, runs_, WorkloadNeed{.queued = true, .over = true}, WorkloadNeed{}}) {
-    EXPECT_EQ(Step(need), WorkloadStep::kNone);
+  for (const WorkloadInputs& inputs : {waits_, runs_, WorkloadInputs{.queued = true, .over = true}, WorkloadInputs{}}) {
+    EXPECT_EQ(Action(inputs), WorkloadAction::kNone);
   }
 }
 

@@ -65,7 +65,7 @@ WorkloadAccess WorkloadCache::Discover() {
   if (!answer.ok()) {
     const bool missing = kube::IsApiNotFound(answer.status());
     const base::MutexLock lock(mutex_);
-    if (missing) missing_until_ = clock_.Monotonic() + kLookForKueueEvery / 2;
+    if (missing) missing_until_ = clock_.Monotonic() + kKueueDiscoveryPeriod / 2;
     return missing ? WorkloadAccess::kMissing : WorkloadAccess::kUnknown;
   }
   const json served = kube::ParseJson(*answer);

@@ -56,7 +56,7 @@ class WorkloadCacheTest : public ::testing::Test {
   kube::testing::FakeClock clock_;  // of the cache
   kube::testing::FakeApiServer server_{real_};
   kube::RestClient client_{
-      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{.max_retries = 0}, real_};
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -76,7 +76,7 @@ TEST_F(WorkloadCacheTest, AServerWithoutKueueIsAskedAgainAfterAWhileAndNothingIs
   EXPECT_EQ(server_.requests().size(), asked);
   EXPECT_EQ(server_.open_watches(), 0);
   server_.Serve(kWorkloads);
-  clock_.Advance(kLookForKueueEvery);
+  clock_.Advance(kKueueDiscoveryPeriod);
   EXPECT_TRUE(Eventually([&] { return cache_.Access("default") == WorkloadAccess::kListed; }));
 }
 

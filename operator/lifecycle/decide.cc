@@ -16,9 +16,9 @@ namespace {
 
 constexpr size_t kMaxNamed = 3;
 // Changes of room bring a job back at once; this is for what is not reported.
-constexpr absl::Duration kLookForRoomEvery = absl::Minutes(1);
+constexpr absl::Duration kCapacityRecheckPeriod = absl::Minutes(1);
 // Answers bring a job back at once; this is for one that does not come.
-constexpr absl::Duration kLookForAnswersEvery = absl::Seconds(1);
+constexpr absl::Duration kDryRunRecheckPeriod = absl::Seconds(1);
 // For Pods of a deleted job to end by themselves.
 constexpr int kDeletedGraceSeconds = 5;
 // What to do must not be cut off for what is wrong.
@@ -48,16 +48,16 @@ Decision Decide(const Observation& observed) { return Decider(observed).Run(); }
 Decision Decider::Run() {
   if (seen_.deleted_at.has_value()) {
     Delete();
-  } else if (seen_.memory.complete || seen_.memory.failed) {
-    AfterTheEnd();
+  } else if (seen_.persisted.complete || seen_.persisted.failed) {
+    HandleFinishedJob();
   } else if (spec_.suspend) {
     Suspend();
   } else if (seen_.is_queued()) {
     Queue();
   } else {
     // A status that was lost, with its job restored from a copy: the pods know better which attempt this is.
-    for (const PodView* pod : Pods()) decision_.memory.attempt = std::max(decision_.memory.attempt, pod->attempt);
-    Go();
+    for (const PodView* pod : Pods()) decision_.persisted.attempt = std::max(decision_.persisted.attempt, pod->attempt);
+    RunAttempt();
   }
   return std::move(decision_);
 }
@@ -71,34 +71,36 @@ void Decider::Delete() {
     return absl::StrJoin(clusters, ", ", [this](std::string* out, const std::string& cluster) { out->append(Called(cluster)); });
   };
   for (const ClusterView& cluster : seen_.clusters) {
-    const bool there = preserve ? cluster.anchor && !cluster.anchor_preserved : cluster.anchor || !cluster.pods.empty();
+    const bool there =
+        preserve ? cluster.owner_config_map && !cluster.owner_config_map_preserved : cluster.owner_config_map || !cluster.pods.empty();
     // What a cluster that is away has is not known, if no one has looked since the operator began.
     if (cluster.reachable ? there : there || cluster.used) (cluster.reachable ? left : away).push_back(cluster.name);
     if (cluster.refusal.has_value()) absl::StrAppend(&refused, " ", cluster.refusal->message);
     if (preserve) continue;
-    for (const PodView& pod : cluster.pods) RemoveAtOnce(pod);
+    for (const PodView& pod : cluster.pods) ForceRemove(pod);
   }
   (preserve ? decision_.preserve_owner_config_maps : decision_.delete_owner_config_maps) = !left.empty() || !away.empty();
   const absl::Duration force_delete_after = absl::Seconds(std::max<int64_t>(spec_.force_delete_after_seconds, 60));
   // A cluster that is away must not hold a job for ever: what is left there is seen to when it is back.
   const absl::Time give_up = *seen_.deleted_at + force_delete_after;
-  const absl::Time stuck = preserve ? absl::InfiniteFuture() : AllShouldHaveEnded() + force_delete_after + kStuckTimeout;
+  const absl::Time stuck = preserve ? absl::InfiniteFuture() : CleanupDeadline() + force_delete_after + kStuckTimeout;
   const bool done = seen_.force_delete || ((left.empty() || seen_.now >= stuck) && (away.empty() || seen_.now >= give_up));
   if (!left.empty()) {
     Condition(JobCondition::kDeleting, true, preserve ? "Preserving" : "CleaningUp",
               preserve ? absl::StrCat("Marking what stays in ", all_called(left), ".", refused)
-                       : absl::StrCat("Waiting for objects in ", all_called(left), ": ", WhatIsLeft(), ".", refused));
+                       : absl::StrCat("Waiting for objects in ", all_called(left), ": ", LeftoverText(), ".", refused));
     // A member that is away from now on reports nothing, and counts as lost much later.
-    if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) RequeueAt(seen_.now + kLookForClusterEvery);
+    if (!done && (left.size() > 1 || left.front() != seen_.clusters.front().name)) RequeueAt(seen_.now + kClusterRecheckPeriod);
     if (!done && stuck < absl::InfiniteFuture()) RequeueAt(stuck);
   }
   if (!away.empty()) {
     Condition(JobCondition::kDeleting, true, "ClusterUnreachable",
               absl::StrCat("Objects may be left in ", all_called(away), ", which cannot be reached."));
-    if (!done) RequeueAt(std::min(give_up, seen_.now + kLookForClusterEvery));
+    if (!done) RequeueAt(std::min(give_up, seen_.now + kClusterRecheckPeriod));
   }
   if (done && !left.empty()) {
-    Say(true, "CleanupIncomplete", absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", WhatIsLeft(), "."));
+    AddEvent(true, "CleanupIncomplete",
+             absl::StrCat("Deleted although there is something left in ", all_called(left), ": ", LeftoverText(), "."));
   }
   if (done) {
     decision_.tombstones = std::move(left);
@@ -109,7 +111,7 @@ void Decider::Delete() {
 
 // A Pod's own time to end is for what the job is to keep, and nothing of a deleted one is kept: not of one that was being suspended,
 // either.
-void Decider::RemoveAtOnce(const PodView& pod) {
+void Decider::ForceRemove(const PodView& pod) {
   const bool ends_later = !Ended(pod) && pod.deleted_at.value_or(absl::InfiniteFuture()) > seen_.now + absl::Seconds(kDeletedGraceSeconds);
   if (ends_later && seen_.now < ForceAt(pod)) {
     decision_.remove.push_back({pod.cluster, pod.name, pod.uid, kDeletedGraceSeconds});
@@ -118,17 +120,17 @@ void Decider::RemoveAtOnce(const PodView& pod) {
   }
 }
 
-absl::Time Decider::AllShouldHaveEnded() const {
+absl::Time Decider::CleanupDeadline() const {
   absl::Time at = *seen_.deleted_at;
   for (const ClusterView& cluster : seen_.clusters) {
     if (!cluster.reachable) continue;
-    if (cluster.anchor && !cluster.anchor_terminating) return absl::InfiniteFuture();
+    if (cluster.owner_config_map && !cluster.owner_config_map_terminating) return absl::InfiniteFuture();
     for (const PodView& pod : cluster.pods) at = std::max(at, pod.deleted_at.value_or(absl::InfiniteFuture()));
   }
   return at;
 }
 
-std::string Decider::WhatIsLeft() const {
+std::string Decider::LeftoverText() const {
   std::vector<std::string> names;
   for (const ClusterView& cluster : seen_.clusters) {
     if (!cluster.reachable) continue;
@@ -136,7 +138,7 @@ std::string Decider::WhatIsLeft() const {
     for (const PodView& pod : cluster.pods) names.push_back(absl::StrCat("Pod ", pod.name));
     // Caches have no order: with each look others would be the first, which is no news.
     std::sort(names.begin() + pods, names.end());
-    if (cluster.anchor)
+    if (cluster.owner_config_map)
       names.push_back(absl::StrCat("ConfigMap ", manifests::OwnerConfigMapName(seen_.identity), " of ", Called(cluster.name)));
   }
   const size_t more = names.size() <= kMaxNamed ? 0 : names.size() - kMaxNamed;
@@ -144,10 +146,11 @@ std::string Decider::WhatIsLeft() const {
   return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-void Decider::AfterTheEnd() {
-  decision_.state = seen_.memory.complete ? JobState::kComplete : JobState::kFailed;
+void Decider::HandleFinishedJob() {
+  decision_.state = seen_.persisted.complete ? JobState::kComplete : JobState::kFailed;
   if (spec_.clean_pod_policy == job::CleanPodPolicy::kAll) {
-    decision_.delete_owner_config_maps = std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.anchor; });
+    decision_.delete_owner_config_maps =
+        std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [](const auto& c) { return c.owner_config_map; });
     for (const PodView* pod : Pods()) {
       if (pod->deleted_at.has_value()) Remove(*pod);  // by force, when its time is over
     }
@@ -157,8 +160,8 @@ void Decider::AfterTheEnd() {
       if (!Ended(*pod) || pod->deleted_at.has_value()) Remove(*pod);
     }
   }
-  if (!spec_.ttl_seconds_after_finished.has_value() || !seen_.memory.completed_at.has_value()) return;
-  const absl::Time at = *seen_.memory.completed_at + absl::Seconds(*spec_.ttl_seconds_after_finished);
+  if (!spec_.ttl_seconds_after_finished.has_value() || !seen_.persisted.completed_at.has_value()) return;
+  const absl::Time at = *seen_.persisted.completed_at + absl::Seconds(*spec_.ttl_seconds_after_finished);
   if (seen_.now >= at) {
     decision_.delete_job = true;
   } else {
@@ -167,7 +170,7 @@ void Decider::AfterTheEnd() {
 }
 
 void Decider::Suspend() {
-  const bool gone = WindDown();
+  const bool gone = ShutDownPods();
   decision_.state = gone ? JobState::kSuspended : JobState::kSuspending;
   if (gone) {
     LeaveSuspended();
@@ -182,7 +185,7 @@ void Decider::Suspend() {
 
 void Decider::Queue() {
   const QueueStatus& queue = *seen_.queue;
-  const bool gone = WindDown();
+  const bool gone = ShutDownPods();
   decision_.state = gone ? JobState::kQueued : JobState::kSuspending;
   const char* const reason = queue.reason.c_str();
   Condition(JobCondition::kAdmitted, false, reason, queue.message);
@@ -195,19 +198,19 @@ void Decider::Queue() {
   }
   Condition(JobCondition::kReady, false, gone ? reason : "Suspending", queue.message);
   Condition(JobCondition::kDegraded, false, reason, "The job waits in its queue.");
-  if (queue.again < absl::InfiniteDuration()) RequeueAt(seen_.now + queue.again);
+  if (queue.requeue_after < absl::InfiniteDuration()) RequeueAt(seen_.now + queue.requeue_after);
 }
 
 void Decider::LeaveSuspended() {
   // Time that a job stands still does not count towards its deadline.
-  if (decision_.memory.started_at.has_value()) ++decision_.memory.attempt;  // which is placed again
-  decision_.memory.started_at.reset();
-  decision_.memory.was_ready = false;
-  decision_.memory.avoided.clear();
+  if (decision_.persisted.started_at.has_value()) ++decision_.persisted.attempt;  // which is placed again
+  decision_.persisted.started_at.reset();
+  decision_.persisted.was_ready = false;
+  decision_.persisted.avoided.clear();
 }
 
 void Decider::RefuseSpec(FailedReason why, const std::string& message) {
-  if (!decision_.memory.made_steps) return Fail(why, message);
+  if (!decision_.persisted.made_steps) return Fail(why, message);
   LeaveSuspended();
   decision_.prepare = decision_.create_broker = false;
   decision_.create.clear();
@@ -227,44 +230,44 @@ void Decider::AwaitAnotherSpec(const std::string& reason, const std::string& mes
   EndRestarting(reason.c_str(), "The job waits for another spec.");
 }
 
-void Decider::Go() {
+void Decider::RunAttempt() {
   if (seen_.queue.has_value()) {
     Condition(JobCondition::kAdmitted, seen_.queue->admitted, seen_.queue->reason.c_str(), seen_.queue->message);
-    if (seen_.queue->again < absl::InfiniteDuration()) RequeueAt(seen_.now + seen_.queue->again);
+    if (seen_.queue->requeue_after < absl::InfiniteDuration()) RequeueAt(seen_.now + seen_.queue->requeue_after);
   }
-  Condition(JobCondition::kSuspended, false, seen_.memory.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
-  if (seen_.memory.restarting_since.has_value() && seen_.made_progress) {
-    decision_.steps_again = true;
+  Condition(JobCondition::kSuspended, false, seen_.persisted.was_suspended ? "Resumed" : "NotSuspended", "The job is not suspended.");
+  if (seen_.persisted.restarting_since.has_value() && seen_.made_progress) {
+    decision_.progress_resumed = true;
     Condition(JobCondition::kRestarting, false, "Progressing", "The job makes steps again.");
   }
   if (seen_.refused()) {
-    AwaitAnotherSpec(seen_.memory.refused_spec->reason, seen_.memory.refused_spec->message);
-    PendingDeadline(seen_.memory.refused_spec->message);
+    AwaitAnotherSpec(seen_.persisted.refused_spec->reason, seen_.persisted.refused_spec->message);
+    PendingDeadline(seen_.persisted.refused_spec->message);
     return;
   }
-  if (PastDeadline() || LacksData()) return;
+  if (PastDeadline() || MissingData()) return;
   // Resumed before all had ended: the broker that ends was asked to, and neither has made all its steps nor failed.
-  if (seen_.memory.suspending && seen_.memory.started_at.has_value()) LeaveSuspended();
+  if (seen_.persisted.suspending && seen_.persisted.started_at.has_value()) LeaveSuspended();
   if (WaitForPlacement()) return;
-  if (const PodView* broker = Broker(decision_.memory.attempt); broker != nullptr && Ended(*broker)) {
+  if (const PodView* broker = Broker(decision_.persisted.attempt); broker != nullptr && Ended(*broker)) {
     if (broker->phase == PodPhase::kSucceeded) {
       Finish();
       return;
     }
     if (!Restart(*broker)) return;
   } else if (broker != nullptr && broker->deleted_at.has_value() && Stranded(*broker)) {
-    if (!Restart(OnLostNode(*broker))) return;
-  } else if (broker == nullptr && WasDone()) {
+    if (!Restart(AsLostWithNode(*broker))) return;
+  } else if (broker == nullptr && RunCompleted()) {
     Finish();
     return;
-  } else if (broker == nullptr && decision_.memory.was_ready && WasMoved()) {
+  } else if (broker == nullptr && decision_.persisted.was_ready && BrokerDrained()) {
     // As if somebody had looked: rules may be about it.
     const PodView gone{.role = manifests::kBrokerRole,
                        .phase = PodPhase::kFailed,
                        .exit_code = seen_.final_report->exit_code,
                        .disruption = seen_.left_disruption};
     if (!Restart(gone)) return;
-  } else if (broker == nullptr && decision_.memory.was_ready) {
+  } else if (broker == nullptr && decision_.persisted.was_ready) {
     // Somebody deleted it, or its node is gone. What it knew is gone with it: the run starts again from its last checkpoint.
     if (!CountRestart(RestartCause::kBrokerLost, "the broker's pod is gone")) return;
   } else {
@@ -272,33 +275,33 @@ void Decider::Go() {
   }
   if (WaitForClusters()) return;
   decision_.prepare = true;
-  if (!decision_.memory.started_at.has_value()) decision_.memory.started_at = seen_.now;
+  if (!decision_.persisted.started_at.has_value()) decision_.persisted.started_at = seen_.now;
   // Once there is a broker the attempt has begun, and pods of an earlier one that turn up late (their cluster is back) hold up nothing.
-  if (RemoveOldAttempts() && Broker(decision_.memory.attempt) == nullptr) {
+  if (RemoveOldAttempts() && Broker(decision_.persisted.attempt) == nullptr) {
     decision_.state = JobState::kRestarting;
-    const std::string unseen = Unseen();
+    const std::string unseen = UnlistedClusters();
     Condition(JobCondition::kReady, false, "Restarting",
               unseen.empty() ? "Waiting for the pods of the attempt before to end."
                              : absl::StrCat("Waiting for pods of the attempt before, which may still be at work: ", unseen));
     Condition(JobCondition::kDegraded, false, "Restarting", "The job starts again.");
     return;
   }
-  const PodView* const broker = Broker(decision_.memory.attempt);
+  const PodView* const broker = Broker(decision_.persisted.attempt);
   decision_.create_broker = broker == nullptr;
   if (broker != nullptr && broker->deleted_at.has_value()) Remove(*broker);  // by force, when its time is over
-  LeadExecutors();
+  ManageExecutors();
   WaitForAnswers();
 }
 
 bool Decider::WaitForPlacement() {
   // It stays as it is until somebody asks again: what decided the placement of the attempt.
-  if (!seen_.advice_reason.empty()) {
-    decision_.conditions.push_back({JobCondition::kPlacementHint, seen_.follows_plan, seen_.advice_reason, seen_.advice});
+  if (!seen_.hint_reason.empty()) {
+    decision_.conditions.push_back({JobCondition::kPlacementHint, seen_.follows_plan, seen_.hint_reason, seen_.hint});
   }
   const bool none = seen_.slots.empty();
   if (!none && (seen_.placed || seen_.placement_shortage.empty())) return false;
   const std::string& why = none ? seen_.placement_problem : seen_.placement_shortage;
-  const absl::Time at = seen_.memory.short_since.value_or(seen_.now) + kCapacityWait;
+  const absl::Time at = seen_.persisted.capacity_wait_since.value_or(seen_.now) + kCapacityWait;
   if (!none && seen_.now >= at) return false;  // with fewer
   decision_.state = JobState::kPending;
   // Those of the attempt before must not wait for the next one's room.
@@ -307,41 +310,42 @@ bool Decider::WaitForPlacement() {
   Condition(JobCondition::kScheduled, false, reason, why);
   Condition(JobCondition::kReady, false, reason, why);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
-  RequeueAt(none ? seen_.now + kLookForRoomEvery : at);
+  RequeueAt(none ? seen_.now + kCapacityRecheckPeriod : at);
   PendingDeadline(why);
   return true;
 }
 
 bool Decider::WaitForClusters() {
   // Of an attempt that has begun only what is refused is missing; one that begins just now is placed first.
-  if (decision_.memory.attempt != seen_.memory.attempt || Broker(decision_.memory.attempt) != nullptr) return false;
+  if (decision_.persisted.attempt != seen_.persisted.attempt || Broker(decision_.persisted.attempt) != nullptr) return false;
   const ClusterView* const refusing = Refusing();
-  if (refusing == nullptr || refusing->accepts) return false;
+  if (refusing == nullptr || refusing->dry_run_accepted) return false;
   decision_.refused = true;
-  decision_.state = decision_.memory.attempt == 0 ? JobState::kPending : JobState::kRestarting;
+  decision_.state = decision_.persisted.attempt == 0 ? JobState::kPending : JobState::kRestarting;
   RemoveOldAttempts();
   // Made before that was known: without a broker they can only wait.
   for (const PodView* pod : Pods()) {
-    if (pod->attempt == decision_.memory.attempt) Remove(*pod);
+    if (pod->attempt == decision_.persisted.attempt) Remove(*pod);
   }
-  SayQuota();
+  SetQuotaReserved();
   const char* const reason = refusing->refusal->reason.c_str();
   Condition(JobCondition::kScheduled, false, reason, refusing->refusal->message);
   Condition(JobCondition::kReady, false, reason, refusing->refusal->message);
   Condition(JobCondition::kDegraded, false, reason, "The job has not begun.");
   // When it is asked again; one that should have been, and has not answered, is asked for as long as it takes.
-  if (refusing->again < absl::InfiniteFuture()) RequeueAt(Closed(*refusing) ? refusing->again : seen_.now + kLookForClusterEvery);
+  if (refusing->retry_at < absl::InfiniteFuture())
+    RequeueAt(RefusesPods(*refusing) ? refusing->retry_at : seen_.now + kClusterRecheckPeriod);
   PendingDeadline(refusing->refusal->message);
   return true;
 }
 
 void Decider::WaitForAnswers() {
-  const auto untried = [this](const manifests::ExecutorSlot& slot) {
+  const auto dry_run_pending = [this](const manifests::ExecutorSlot& slot) {
     const ClusterView* const cluster = Cluster(slot.cluster);
-    return cluster != nullptr && cluster->untried;
+    return cluster != nullptr && cluster->dry_run_pending;
   };
-  if (decision_.memory.failed || Broker(seen_.memory.attempt) != nullptr) return;
-  if (std::none_of(seen_.slots.begin(), seen_.slots.end(), untried)) return;
+  if (decision_.persisted.failed || Broker(seen_.persisted.attempt) != nullptr) return;
+  if (std::none_of(seen_.slots.begin(), seen_.slots.end(), dry_run_pending)) return;
   decision_.create_broker = false;
   decision_.create.clear();
   if (seen_.clusters.front().waiting.empty()) {
@@ -349,41 +353,41 @@ void Decider::WaitForAnswers() {
       return desired.type == JobCondition::kReady || desired.type == JobCondition::kScheduled;
     });
   }
-  RequeueAt(seen_.now + kLookForAnswersEvery);
+  RequeueAt(seen_.now + kDryRunRecheckPeriod);
 }
 
 void Decider::Finish() {
   decision_.state = JobState::kComplete;
-  decision_.memory.complete = true;
-  decision_.memory.completed_at = seen_.now;
+  decision_.persisted.complete = true;
+  decision_.persisted.completed_at = seen_.now;
   Condition(JobCondition::kComplete, true, "Completed", "The job has made all its steps.");
   Condition(JobCondition::kReady, false, "Completed", "The job is over.");
   Condition(JobCondition::kDegraded, false, "Completed", "The job is over.");
-  if (!decision_.steps_again) EndRestarting("Completed", "The job is over.");
-  Say(false, "Completed", "The job has made all its steps.");
+  if (!decision_.progress_resumed) EndRestarting("Completed", "The job is over.");
+  AddEvent(false, "Completed", "The job has made all its steps.");
 }
 
 // By the last word of a broker whose pod went before anybody had looked: a drain, or somebody's hand. Interrupted ones end with another
 // code.
-bool Decider::WasDone() const {
-  return decision_.memory.attempt == seen_.memory.attempt && seen_.final_report.has_value() && seen_.final_report->exit_code == 0;
+bool Decider::RunCompleted() const {
+  return decision_.persisted.attempt == seen_.persisted.attempt && seen_.final_report.has_value() && seen_.final_report->exit_code == 0;
 }
 
-bool Decider::WasMoved() const {
-  return decision_.memory.attempt == seen_.memory.attempt && seen_.final_report.has_value() &&
+bool Decider::BrokerDrained() const {
+  return decision_.persisted.attempt == seen_.persisted.attempt && seen_.final_report.has_value() &&
          seen_.final_report->exit_code == base::kExitInterrupted && !seen_.left_disruption.empty();
 }
 
-bool Decider::LacksData() {
-  if (seen_.memory.started_at.has_value() || !Pods().empty()) return false;
+bool Decider::MissingData() {
+  if (seen_.persisted.started_at.has_value() || !Pods().empty()) return false;
   const absl::Status place = manifests::CheckDataVolumes(spec_);
   if (!place.ok()) RefuseSpec(FailedReason::kInvalidInput, std::string(place.message()));
   return !place.ok();
 }
 
 bool Decider::PastDeadline() {
-  if (!spec_.active_deadline_seconds.has_value() || !seen_.memory.started_at.has_value()) return false;
-  const absl::Time at = *seen_.memory.started_at + absl::Seconds(*spec_.active_deadline_seconds);
+  if (!spec_.active_deadline_seconds.has_value() || !seen_.persisted.started_at.has_value()) return false;
+  const absl::Time at = *seen_.persisted.started_at + absl::Seconds(*spec_.active_deadline_seconds);
   if (seen_.now < at) {
     RequeueAt(at);
     return false;
@@ -394,8 +398,8 @@ bool Decider::PastDeadline() {
 }
 
 bool Decider::Restart(const PodView& pod) {
-  const FailurePolicyResult verdict = Judge(spec_.failure_policy, pod);
-  const std::string by = absl::StrCat(verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")"), ExecutorsThatDidNotStart());
+  const FailurePolicyResult verdict = ApplyFailurePolicy(spec_.failure_policy, pod);
+  const std::string by = absl::StrCat(verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")"), UnstartedExecutorsText());
   switch (verdict.action) {
     case job::FailureAction::kFailJob: {
       const std::string why = absl::StrCat(verdict.description, by);
@@ -421,15 +425,15 @@ bool Decider::Restart(const PodView& pod) {
 
 void Decider::Resize() {
   if (!seen_.placed) return;
-  const int64_t have = manifests::Training(seen_.slots), could = manifests::Training(seen_.next_placement);
+  const int64_t have = manifests::CountTraining(seen_.slots), could = manifests::CountTraining(seen_.next_placement);
   const int64_t wanted = seen_.wanted;
   const bool fewer = wanted<have, more = wanted> have && could > have;
   if (!fewer && !more) {
-    if (seen_.memory.room_since.has_value())
+    if (seen_.persisted.extra_capacity_since.has_value())
       Condition(JobCondition::kResizing, false, "CapacityGone", "The room for more executors is gone.");
     return;
   }
-  if (seen_.memory.was_ready && !KeepsSteps()) {
+  if (seen_.persisted.was_ready && !CheckpointSurvivesBroker()) {
     Condition(JobCondition::kResizing, false, "NoCheckpoint",
               absl::StrCat(wanted, " executors are wanted and ", have,
                            " train: without a checkpoint to go on from, in a place that outlives the broker's Pod, the job would lose its "
@@ -437,7 +441,7 @@ void Decider::Resize() {
     return;
   }
   const bool asked = seen_.wanted_when_placed > 0 && wanted != seen_.wanted_when_placed;
-  const absl::Time at = seen_.memory.room_since.value_or(seen_.now) + absl::Seconds(spec_.executors.stabilization_seconds);
+  const absl::Time at = seen_.persisted.extra_capacity_since.value_or(seen_.now) + absl::Seconds(spec_.executors.stabilization_seconds);
   if (more && !asked && seen_.now < at) {
     Condition(
         JobCondition::kResizing, true, "CapacityAvailable",

@@ -42,7 +42,7 @@ inline constexpr absl::Duration kStuckTimeout = absl::Minutes(10);
 inline constexpr absl::Duration kCapacityWait = absl::Seconds(30);
 
 // So often it is looked whether all is still there that a job needs beside its Pods, while these are not ready.
-inline constexpr absl::Duration kLookForObjectsEvery = absl::Minutes(1);
+inline constexpr absl::Duration kObjectRecheckPeriod = absl::Minutes(1);
 
 // Why an attempt is followed by another one, as the condition Restarting and fusionllm_job_restarts_total tell it.
 enum class RestartCause { kBrokerFailed, kBrokerLost, kExecutorFailed, kClusterLost, kResized };
@@ -57,7 +57,7 @@ struct DesiredCondition {
   std::string message;  // a sentence
 };
 
-struct Note {
+struct EventRecord {
   bool warning = false;
   std::string reason;
   std::string message;
@@ -71,8 +71,8 @@ struct PodRemoval {
 struct Decision {
   JobState state = JobState::kPending;
   std::vector<DesiredCondition> conditions;
-  PersistedState memory;  // to be written before anything that follows from it is done
-  // Everything of the present attempt is wanted: anchors, secrets, the broker, an executor in each slot of `create`.
+  PersistedState persisted;  // to be written before anything that follows from it is done
+  // Everything of the present attempt is wanted: owner ConfigMaps, secrets, the broker, an executor in each slot of `create`.
   bool prepare = false;
   bool awaits_pods = false;  // some of these are not ready
   bool create_broker = false;
@@ -86,8 +86,8 @@ struct Decision {
   bool remove_finalizer = false;            // nothing is left, or nothing more can be done
   bool delete_job = false;                  // its time after the end is over
   std::optional<RestartCause> restart;      // the memory speaks of a new attempt, for this
-  bool steps_again = false;                 // the first step since an attempt ended is made
-  std::vector<Note> notes;
+  bool progress_resumed = false;            // the first step since an attempt ended is made
+  std::vector<EventRecord> events;
   absl::Duration requeue_after = absl::InfiniteDuration();  // when only time will change something
 };
 

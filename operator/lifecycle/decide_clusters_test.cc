@@ -24,8 +24,8 @@ TEST_F(DecideTest, ALostClusterHoldsUpNeitherASuspensionNorANewAttempt) {
   seen_.clusters[1].lost = true;
   EXPECT_EQ(Decide(seen_).state, JobState::kSuspended);
   spec().suspend = false;
-  seen_.memory.attempt = 1;
-  seen_.memory.was_ready = false;
+  seen_.persisted.attempt = 1;
+  seen_.persisted.was_ready = false;
   EXPECT_TRUE(Decide(seen_).create_broker);
   seen_.clusters[1].lost = false;
   EXPECT_FALSE(Decide(seen_).create_broker);
@@ -35,8 +35,8 @@ TEST_F(DecideTest, ALostClusterHoldsUpNeitherASuspensionNorANewAttempt) {
 }
 
 TEST_F(DecideTest, UnreachableClusterBlocksNewAttemptUntilLost) {
-  seen_.memory.started_at = kStart;
-  seen_.memory.attempt = 1;
+  seen_.persisted.started_at = kStart;
+  seen_.persisted.attempt = 1;
   seen_.clusters.push_back({.name = "tokyo", .reachable = false, .listed = false, .registered = false, .used = true});
   Decision decision = Decide(seen_);
   EXPECT_FALSE(decision.create_broker);
@@ -50,9 +50,9 @@ TEST_F(DecideTest, UnreachableClusterBlocksNewAttemptUntilLost) {
   spec().suspend = false;
   EXPECT_TRUE(Decide(seen_).create_broker);
   seen_.clusters[1].lost = false;
-  seen_.memory.started_at.reset();
+  seen_.persisted.started_at.reset();
   EXPECT_TRUE(Decide(seen_).create_broker) << "it was suspended: all had ended";
-  seen_.memory = {.started_at = kStart};
+  seen_.persisted = {.started_at = kStart};
   EXPECT_TRUE(Decide(seen_).create_broker) << "there is no attempt before the first";
 }
 
@@ -71,32 +71,32 @@ TEST_F(DecideTest, ExecutorsOfALostClusterAreMissing) {
   seen_.clusters[0].lost = true;
   Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Degraded"), "ClusterLost");
-  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_EQ(decision.persisted.attempt, 0);
   EXPECT_THAT(decision.create, IsEmpty());
-  seen_.memory.was_ready = false;
+  seen_.persisted.was_ready = false;
   decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 1) << "it would never begin";
-  EXPECT_EQ(decision.memory.counted_restarts, 0);
-  seen_.memory.was_ready = true;
+  EXPECT_EQ(decision.persisted.attempt, 1) << "it would never begin";
+  EXPECT_EQ(decision.persisted.counted_restarts, 0);
+  seen_.persisted.was_ready = true;
   spec().failure_policy.rules = {{.name = "move", .action = job::FailureAction::kReplaceCluster, .on_reasons = {"ClusterLost"}}};
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1);
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1);
   spec().failure_policy.rules[0].action = job::FailureAction::kFailJob;
-  EXPECT_TRUE(Decide(seen_).memory.failed);
+  EXPECT_TRUE(Decide(seen_).persisted.failed);
 }
 
 TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   seen_.clusters.push_back({.name = "tokyo"});
   seen_.slots.push_back({"tokyo", 0, false});
-  seen_.clusters[1].untried = true;
+  seen_.clusters[1].dry_run_pending = true;
   Decision decision = Decide(seen_);
   EXPECT_TRUE(decision.prepare) << "meanwhile";
   EXPECT_FALSE(decision.create_broker);
   EXPECT_THAT(decision.create, IsEmpty());
   EXPECT_EQ(Reason(decision, "Scheduled"), "none") << "it is not known yet";
   EXPECT_LE(decision.requeue_after, absl::Seconds(1));
-  seen_.clusters[1].untried = false;
+  seen_.clusters[1].dry_run_pending = false;
   seen_.clusters[1].refusal = Refusal{"QuotaExceeded", "Cluster tokyo: exceeded quota."};
-  seen_.clusters[1].again = kStart + absl::Minutes(1);
+  seen_.clusters[1].retry_at = kStart + absl::Minutes(1);
   decision = Decide(seen_);
   EXPECT_FALSE(decision.prepare);
   EXPECT_FALSE(decision.create_broker);
@@ -104,7 +104,7 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   EXPECT_EQ(Reason(decision, "Scheduled"), "!QuotaExceeded");
   EXPECT_EQ(Find(decision, "Scheduled")->message, "Cluster tokyo: exceeded quota.");
   EXPECT_EQ(decision.requeue_after, absl::Minutes(1));
-  EXPECT_FALSE(decision.memory.started_at.has_value()) << "its time does not run yet";
+  EXPECT_FALSE(decision.persisted.started_at.has_value()) << "its time does not run yet";
   EXPECT_TRUE(decision.refused);
   seen_.now += absl::Minutes(1);
   AddExecutor(0, PodPhase::kRunning, true);
@@ -113,17 +113,17 @@ TEST_F(DecideTest, NothingBeginsBeforeEachClusterWouldTakeItsPart) {
   EXPECT_THAT(Removed(decision), ElementsAre("train-paris-0-r0")) << "made before that was known";
   EXPECT_EQ(decision.requeue_after, absl::Seconds(5));
   pods().clear();
-  seen_.clusters[1].accepts = true;
+  seen_.clusters[1].dry_run_accepted = true;
   seen_.clusters[0].refusal = Refusal{"QuotaExceeded", "The hub: exceeded quota."};
   EXPECT_EQ(Find(Decide(seen_), "Scheduled")->message, "The hub: exceeded quota.") << "it has not been asked anew";
-  seen_.clusters[0].accepts = true;
+  seen_.clusters[0].dry_run_accepted = true;
   EXPECT_TRUE(Decide(seen_).create_broker);
   seen_.clusters[0].refusal.reset();
   decision = Decide(seen_);
   EXPECT_EQ(decision.create, seen_.slots) << "it is tried again";
   EXPECT_EQ(Reason(decision, "Scheduled"), "!QuotaExceeded") << "and said until it went well";
-  seen_.clusters[1].again = absl::InfiniteFuture();
-  seen_.clusters[1].accepts = false;
+  seen_.clusters[1].retry_at = absl::InfiniteFuture();
+  seen_.clusters[1].dry_run_accepted = false;
   decision = Decide(seen_);
   EXPECT_THAT(decision.create, IsEmpty());
   EXPECT_EQ(decision.requeue_after, absl::InfiniteDuration()) << "before the spec changes it is hopeless";
@@ -133,7 +133,7 @@ TEST_F(DecideTest, WhatIsRefusedOfAJobThatRunsHoldsUpNothingElse) {
   AddRunning();
   pods().erase(pods().begin() + 1, pods().end());
   seen_.clusters.push_back({.name = "tokyo", .refusal = Refusal{"QuotaExceeded", "Cluster tokyo: exceeded quota."}});
-  seen_.clusters[1].again = kStart + absl::Minutes(1);
+  seen_.clusters[1].retry_at = kStart + absl::Minutes(1);
   seen_.slots.push_back({"tokyo", 0, false});
   const Decision decision = Decide(seen_);
   EXPECT_THAT(decision.create, ElementsAre(manifests::ExecutorSlot{"paris", 0, false}, manifests::ExecutorSlot{"paris", 1, false}));

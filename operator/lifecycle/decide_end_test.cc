@@ -18,14 +18,14 @@ using testing::kStart;
 TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {
   AddRunning();
   pods()[0].phase = PodPhase::kSucceeded;
-  seen_.memory.complete = true;
-  seen_.memory.completed_at = kStart;
+  seen_.persisted.complete = true;
+  seen_.persisted.completed_at = kStart;
   EXPECT_EQ(Removed(Decide(seen_)).size(), 2) << "those that run";
   spec().clean_pod_policy = job::CleanPodPolicy::kNone;
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
   spec().clean_pod_policy = job::CleanPodPolicy::kAll;
   EXPECT_TRUE(Decide(seen_).delete_owner_config_maps);
-  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "all go with the anchor";
+  EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "all go with the owner ConfigMap";
   pods()[1].deleted_at = kStart;
   EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(spec().force_delete_after_seconds));
   seen_.now = kStart + absl::Seconds(spec().force_delete_after_seconds);
@@ -34,7 +34,7 @@ TEST_F(DecideTest, PodsOfAFinishedJobEndAsItsPolicySays) {
 
 TEST_F(DecideTest, AnExecutorThatHasDoneItsPartIsNotMissedWhileTheBrokerEnds) {
   AddRunning();
-  seen_.memory.was_ready = true;
+  seen_.persisted.was_ready = true;
   PodView& executor = pods().back();
   executor.phase = PodPhase::kSucceeded;
   executor.ready = false;
@@ -49,8 +49,8 @@ TEST_F(DecideTest, AnExecutorThatHasDoneItsPartIsNotMissedWhileTheBrokerEnds) {
 }
 
 TEST_F(DecideTest, AFinishedJobIsDeletedWhenItsTimeIsOver) {
-  seen_.memory.complete = true;
-  seen_.memory.completed_at = kStart;
+  seen_.persisted.complete = true;
+  seen_.persisted.completed_at = kStart;
   spec().ttl_seconds_after_finished = 100;
   EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(100));
   seen_.now = kStart + absl::Seconds(100);
@@ -100,7 +100,7 @@ TEST_F(DecideTest, ADeletedJobNoticesThatAClusterIsAwayWhichItWaitsFor) {
   AddRunning();
   seen_.deleted_at = kStart;
   EXPECT_EQ(Decide(seen_).requeue_after, absl::InfiniteDuration()) << "what ends on the hub tells so";
-  seen_.clusters.push_back({.name = "tokyo", .used = true, .anchor = true});
+  seen_.clusters.push_back({.name = "tokyo", .used = true, .owner_config_map = true});
   EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(5));
   seen_.clusters.back().reachable = false;
   seen_.now = kStart + absl::Seconds(400);
@@ -130,7 +130,7 @@ TEST_F(DecideTest, ResourcesMayBePreserved) {
   EXPECT_FALSE(decision.delete_owner_config_maps);
   EXPECT_TRUE(decision.preserve_owner_config_maps);
   EXPECT_FALSE(decision.remove_finalizer) << "not before it is marked as what it is";
-  seen_.clusters[0].anchor_preserved = true;
+  seen_.clusters[0].owner_config_map_preserved = true;
   decision = Decide(seen_);
   EXPECT_FALSE(decision.preserve_owner_config_maps);
   EXPECT_TRUE(decision.remove_finalizer);
@@ -158,7 +158,7 @@ TEST_F(DecideTest, WhatIsStuckHoldsADeletedJobForALongTimeOnly) {
   EXPECT_FALSE(Decide(seen_).remove_finalizer) << "a Pod that runs was not even told to end";
   pods()[0].deleted_at = kStart + absl::Hours(1);  // its grace period was long
   EXPECT_FALSE(Decide(seen_).remove_finalizer) << "nor its owner";
-  seen_.clusters[0].anchor_terminating = true;
+  seen_.clusters[0].owner_config_map_terminating = true;
   const absl::Time stuck = kStart + absl::Hours(1) + absl::Seconds(spec().force_delete_after_seconds) + kStuckTimeout;
   seen_.now = stuck - absl::Seconds(1);
   Decision decision = Decide(seen_);
@@ -169,8 +169,8 @@ TEST_F(DecideTest, WhatIsStuckHoldsADeletedJobForALongTimeOnly) {
   decision = Decide(seen_);
   EXPECT_TRUE(decision.remove_finalizer);
   EXPECT_THAT(decision.tombstones, ElementsAre("paris")) << "what is left is remembered";
-  ASSERT_EQ(decision.notes.size(), 1);
-  EXPECT_EQ(decision.notes[0].reason, "CleanupIncomplete");
+  ASSERT_EQ(decision.events.size(), 1);
+  EXPECT_EQ(decision.events[0].reason, "CleanupIncomplete");
 }
 
 TEST_F(DecideTest, ForcedDeletionDoesNotWait) {

@@ -17,24 +17,24 @@ TEST_F(DecideTest, ARuleMayBeAboutWhoEndsAnExecutor) {
   AddRunning();
   pods()[1].disruption = "PreemptionByScheduler";
   pods()[1].deleted_at = kStart + absl::Seconds(150);
-  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "no rule: it is waited for, and made anew";
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 0) << "no rule: it is waited for, and made anew";
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty());
   spec().failure_policy.rules = {
       {.name = "preempted", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_reasons = {"PreemptionByScheduler"}}};
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRestarting);
   EXPECT_EQ(decision.restart, RestartCause::kExecutorFailed);
-  EXPECT_EQ(decision.memory.counted_restarts, 0);
+  EXPECT_EQ(decision.persisted.counted_restarts, 0);
   EXPECT_THAT(Find(decision, "Restarting")->message, HasSubstr("executor paris-0 is being ended (PreemptionByScheduler)"));
   pods()[1].disruption = "EvictionByEvictionAPI";
-  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "of another the rule does not speak";
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 0) << "of another the rule does not speak";
   pods()[1].disruption.clear();
-  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "deleted by hand, say";
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 0) << "deleted by hand, say";
 }
 
 TEST_F(DecideTest, ANodeThatIsAwayIsNamedThoughItsPodIsBeingDeleted) {
   AddRunning();
-  seen_.memory.was_ready = true;
+  seen_.persisted.was_ready = true;
   pods()[1].ready = false;
   pods()[1].node = "paris-7";
   pods()[1].node_away_since = seen_.now;
@@ -78,27 +78,27 @@ TEST_F(DecideTest, ARuleMayBeAboutWhoEndedTheBroker) {
   pods()[0].disruption = "DeletionByTaintManager";
   spec().failure_policy.rules = {
       {.name = "spot", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_reasons = {"DeletionByTaintManager"}}};
-  EXPECT_EQ(Decide(seen_).memory.restarts, 1);
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 0);
+  EXPECT_EQ(Decide(seen_).persisted.restarts, 1);
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 0);
 }
 
 TEST_F(DecideTest, OrderlyEvictionOfTheBrokerIsNoCountedRestart) {
   AddRunning();
   FailBroker(130);
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by whom nobody says";
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1) << "by whom nobody says";
   pods()[0].disruption = "EvictionByEvictionAPI";
-  EXPECT_EQ(Decide(seen_).memory.restarts, 1);
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 0);
+  EXPECT_EQ(Decide(seen_).persisted.restarts, 1);
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 0);
   pods()[0].exit_code = 137;
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "it was killed: steps are lost";
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1) << "it was killed: steps are lost";
   pods()[0].exit_code = 130;
   spec().failure_policy.rules = {{.name = "drain", .action = job::FailureAction::kRestartJob, .on_reasons = {"EvictionByEvictionAPI"}}};
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "a rule of the job's goes before";
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1) << "a rule of the job's goes before";
 }
 
 TEST_F(DecideTest, ContainerThatExitedZeroInARunningPodIsNotDegraded) {
   AddRunning();
-  seen_.memory.was_ready = true;
+  seen_.persisted.was_ready = true;
   for (size_t i = 1; i < pods().size(); ++i) {
     pods()[i].ready = false;
     pods()[i].exit_code = 0;
@@ -122,9 +122,9 @@ TEST_F(DecideTest, AnExecutorWhoseNodeIsGoneIsReplacedAfterABoundedTime) {
   Decision decision = Decide(seen_);
   ASSERT_THAT(Removed(decision), ElementsAre("train-paris-1-r0"));
   EXPECT_EQ(decision.remove[0].grace_seconds, 0) << "nobody is there to end it";
-  EXPECT_THAT(decision.notes, IsEmpty()) << "the broker tells of its executor, Degraded of the cause";
+  EXPECT_THAT(decision.events, IsEmpty()) << "the broker tells of its executor, Degraded of the cause";
   spec().failure_policy.rules = {{.name = "gone", .action = job::FailureAction::kRestartJob, .on_reasons = {"NodeLost"}}};
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1);
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1);
   spec().failure_policy.rules.clear();
   spec().force_delete_after_seconds = 0;
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "0 means never";
@@ -154,19 +154,19 @@ TEST_F(DecideTest, ABrokerOnALostNodeIsLeftToKubernetesFirst) {
   const absl::Duration force_delete_after = absl::Seconds(spec().force_delete_after_seconds);
   seen_.now = kStart + force_delete_after;
   EXPECT_THAT(Removed(Decide(seen_)), IsEmpty()) << "its kubelet may be away alone, and the broker at work";
-  EXPECT_EQ(Decide(seen_).memory.attempt, 0);
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 0);
   pods()[0].deleted_at = seen_.now + absl::Seconds(150);
   EXPECT_EQ(Decide(seen_).remove.size(), 0) << "deleted by one of us, who gives it its time";
   pods()[0].disruption = "DeletionByTaintManager";
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.restart, RestartCause::kBrokerFailed);
-  EXPECT_EQ(decision.memory.counted_restarts, 1);
+  EXPECT_EQ(decision.persisted.counted_restarts, 1);
   EXPECT_THAT(Find(decision, "Restarting")->message, HasSubstr("the broker is being ended (NodeLost, DeletionByTaintManager)"));
   ASSERT_THAT(Removed(decision), ElementsAre("train-broker-r0"));
   EXPECT_EQ(decision.remove[0].grace_seconds, 0);
   spec().failure_policy.rules = {
       {.name = "gone", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_reasons = {"NodeLost"}}};
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 0);
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 0);
 }
 
 TEST_F(DecideTest, ABrokerThatDoesNotEndIsDeletedByForceWhenItsTimeIsOver) {
@@ -178,7 +178,7 @@ TEST_F(DecideTest, ABrokerThatDoesNotEndIsDeletedByForceWhenItsTimeIsOver) {
   seen_.now += absl::Seconds(1);
   ASSERT_THAT(Removed(Decide(seen_)), ElementsAre("train-broker-r0"));
   EXPECT_EQ(Decide(seen_).remove[0].grace_seconds, 0);
-  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "counted when it is gone";
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 0) << "counted when it is gone";
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using testing::kStart;
 
 TEST_F(DecideTest, ABrokerWhoseExecutorsNeverCameEndsForTheirReason) {
   AddRunning();
-  seen_.memory.was_ready = false;
+  seen_.persisted.was_ready = false;
   FailBroker(1);
   pods()[0].message = "executors did not join: paris-0, paris-1";
   pods()[1].ready = false;
@@ -26,7 +26,7 @@ TEST_F(DecideTest, ABrokerWhoseExecutorsNeverCameEndsForTheirReason) {
   const Decision decision = Decide(seen_);
   EXPECT_THAT(Find(decision, "Restarting")->message,
               HasSubstr("did not join: paris-0, paris-1; train-paris-0-r0 in paris: OOMKilled. Raise resources.limits.memory"));
-  seen_.memory.was_ready = true;
+  seen_.persisted.was_ready = true;
   EXPECT_THAT(Find(Decide(seen_), "Restarting")->message, ::testing::Not(HasSubstr("OOMKilled"))) << "they had come";
 }
 
@@ -35,18 +35,18 @@ TEST_F(DecideTest, AFailedBrokerRestartsTheJobOnceTheOldPodsAreGone) {
   FailBroker(1);
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRestarting);
-  EXPECT_EQ(decision.memory.attempt, 1);
-  EXPECT_EQ(decision.memory.restarts, 1);
-  EXPECT_EQ(decision.memory.counted_restarts, 1);
+  EXPECT_EQ(decision.persisted.attempt, 1);
+  EXPECT_EQ(decision.persisted.restarts, 1);
+  EXPECT_EQ(decision.persisted.counted_restarts, 1);
   EXPECT_EQ(decision.remove.size(), 3);
   EXPECT_FALSE(decision.create_broker);
   EXPECT_THAT(decision.create, IsEmpty());
 
-  seen_.memory = decision.memory;
+  seen_.persisted = decision.persisted;
   pods().erase(pods().begin(), pods().begin() + 2);
   decision = Decide(seen_);
   EXPECT_THAT(decision.create, IsEmpty()) << "one of the attempt before is left";
-  EXPECT_EQ(decision.memory.attempt, 1) << "counted once";
+  EXPECT_EQ(decision.persisted.attempt, 1) << "counted once";
 
   pods().clear();
   decision = Decide(seen_);
@@ -61,26 +61,26 @@ TEST_F(DecideTest, AJobIsRestartingFromTheFailureUntilItsNextAttemptMakesSteps) 
   const Decision failed = Decide(seen_);
   EXPECT_EQ(failed.restart, RestartCause::kBrokerFailed);
   EXPECT_EQ(Reason(failed, "Restarting"), "BrokerFailed");
-  seen_.memory = failed.memory;
-  seen_.memory.restarting_since = kStart;
+  seen_.persisted = failed.persisted;
+  seen_.persisted.restarting_since = kStart;
   pods().clear();
   AddBroker(PodPhase::kRunning, 1);
   for (const int index : {0, 1}) AddExecutor(index, PodPhase::kRunning, true, 1);
   const Decision ready = Decide(seen_);
   EXPECT_EQ(ready.state, JobState::kRunning);
   EXPECT_EQ(Reason(ready, "Restarting"), "none") << "it stays as it is";
-  EXPECT_FALSE(ready.steps_again || ready.restart.has_value());
+  EXPECT_FALSE(ready.progress_resumed || ready.restart.has_value());
   seen_.made_progress = true;
   const Decision steps = Decide(seen_);
-  EXPECT_TRUE(steps.steps_again);
+  EXPECT_TRUE(steps.progress_resumed);
   EXPECT_EQ(Reason(steps, "Restarting"), "!Progressing");
-  seen_.memory.restarting_since.reset();
-  EXPECT_FALSE(Decide(seen_).steps_again) << "once";
+  seen_.persisted.restarting_since.reset();
+  EXPECT_FALSE(Decide(seen_).progress_resumed) << "once";
 }
 
 TEST_F(DecideTest, AJobThatStartsAgainNoMoreIsNotRestarting) {
   AddRunning();
-  seen_.memory.restarting_since = kStart;
+  seen_.persisted.restarting_since = kStart;
   FailBroker(2);
   const Decision failed = Decide(seen_);
   EXPECT_EQ(Reason(failed, "Restarting"), "!InvalidInput");
@@ -110,7 +110,7 @@ TEST_F(DecideTest, ABrokerThatWasDoneBeforeItsPodWentHasDoneTheJob) {
   EXPECT_FALSE(done.restart.has_value());
   seen_.final_report->exit_code = 130;
   EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost) << "it was interrupted";
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by a hand";
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1) << "by a hand";
   seen_.final_report.reset();
   EXPECT_EQ(Decide(seen_).restart, RestartCause::kBrokerLost) << "it has left no word";
 }
@@ -122,18 +122,18 @@ TEST_F(DecideTest, ADrainedBrokerThatIsGoneUnseenDoesNotCountWhereItEndedInOrder
   seen_.left_disruption = "EvictionByEvictionAPI";
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.restart, RestartCause::kBrokerFailed);
-  EXPECT_EQ(decision.memory.restarts, 1);
-  EXPECT_EQ(decision.memory.counted_restarts, 0);
+  EXPECT_EQ(decision.persisted.restarts, 1);
+  EXPECT_EQ(decision.persisted.counted_restarts, 0);
   EXPECT_EQ(Find(decision, "Restarting")->message, "the broker ended with exit code 130 (EvictionByEvictionAPI)");
 
   spec().failure_policy.rules = {{.name = "drains", .action = job::FailureAction::kRestartJob, .on_reasons = {"EvictionByEvictionAPI"}}};
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "by a rule";
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1) << "by a rule";
   spec().failure_policy.rules.clear();
 
   seen_.final_report->exit_code = 1;
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "what it failed of would happen again";
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1) << "what it failed of would happen again";
   seen_.final_report->exit_code.reset();
-  EXPECT_EQ(Decide(seen_).memory.counted_restarts, 1) << "it did not say that it had ended";
+  EXPECT_EQ(Decide(seen_).persisted.counted_restarts, 1) << "it did not say that it had ended";
 }
 
 // Not admitted by its node, say: it would be made and refused many times a second.
@@ -161,12 +161,12 @@ TEST_F(DecideTest, AnExecutorThatFailsAtOnceIsReplacedAfterAPause) {
 TEST_F(DecideTest, RestartsAreBounded) {
   AddRunning();
   FailBroker(1);
-  seen_.memory.attempt = 0;
-  seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+  seen_.persisted.attempt = 0;
+  seen_.persisted.counted_restarts = spec().failure_policy.max_restarts;
   const Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kFailed);
   EXPECT_EQ(Reason(decision, "Failed"), "BackoffLimitExceeded");
-  EXPECT_TRUE(decision.memory.failed);
+  EXPECT_TRUE(decision.persisted.failed);
 }
 
 TEST_F(DecideTest, WhatWouldEndTheSameIsNotTriedAgain) {
@@ -186,10 +186,10 @@ TEST_F(DecideTest, RulesDecideBeforeDefaults) {
   EXPECT_THAT(Find(decision, "Failed")->message, HasSubstr("rule oom"));
 
   spec().failure_policy.rules = {{.name = "spot", .action = job::FailureAction::kRestartJobAndIgnoreMaxRestarts, .on_exit_codes = {1}}};
-  seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+  seen_.persisted.counted_restarts = spec().failure_policy.max_restarts;
   decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRestarting);
-  EXPECT_EQ(decision.memory.counted_restarts, spec().failure_policy.max_restarts);
+  EXPECT_EQ(decision.persisted.counted_restarts, spec().failure_policy.max_restarts);
 }
 
 TEST_F(DecideTest, AnExecutorMayRestartTheJobWhereARuleSaysSo) {
@@ -200,21 +200,21 @@ TEST_F(DecideTest, AnExecutorMayRestartTheJobWhereARuleSaysSo) {
   spec().failure_policy.rules = {{.name = "all", .action = job::FailureAction::kRestartJob, .on_exit_codes = {137}}};
   const Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRestarting);
-  EXPECT_EQ(decision.memory.attempt, 1);
+  EXPECT_EQ(decision.persisted.attempt, 1);
   EXPECT_THAT(decision.create, IsEmpty());
 }
 
 TEST_F(DecideTest, AnExecutorThatIsReplacedAloneCountsForNothing) {
   AddRunning();
-  seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+  seen_.persisted.counted_restarts = spec().failure_policy.max_restarts;
   pods()[1].phase = PodPhase::kFailed;
   for (const bool by_rule : {false, true}) {
     if (by_rule) spec().failure_policy.rules = {{.name = "all", .action = job::FailureAction::kRestartExecutor}};
     const Decision decision = Decide(seen_);
     EXPECT_THAT(Removed(decision), ::testing::ElementsAre("train-paris-0-r0"));
     EXPECT_EQ(decision.state, JobState::kRunning) << "though no restart is left";
-    EXPECT_EQ(decision.memory.restarts, 0);
-    EXPECT_EQ(decision.memory.counted_restarts, seen_.memory.counted_restarts);
+    EXPECT_EQ(decision.persisted.restarts, 0);
+    EXPECT_EQ(decision.persisted.counted_restarts, seen_.persisted.counted_restarts);
   }
 }
 
@@ -225,8 +225,8 @@ TEST_F(DecideTest, AnExecutorWhoseFailureIsIgnoredIsNotReplaced) {
   const Decision decision = Decide(seen_);
   EXPECT_THAT(decision.remove, IsEmpty());
   EXPECT_THAT(decision.create, IsEmpty());
-  EXPECT_EQ(decision.memory.attempt, 0);
-  EXPECT_EQ(decision.memory.counted_restarts, 0);
+  EXPECT_EQ(decision.persisted.attempt, 0);
+  EXPECT_EQ(decision.persisted.counted_restarts, 0);
 }
 
 TEST_F(DecideTest, WhatIsSaidOfExecutorsAloneRestartsTheJobOfABrokerAndCounts) {
@@ -235,12 +235,12 @@ TEST_F(DecideTest, WhatIsSaidOfExecutorsAloneRestartsTheJobOfABrokerAndCounts) {
   for (const job::FailureAction action :
        {job::FailureAction::kIgnore, job::FailureAction::kRestartExecutor, job::FailureAction::kReplaceCluster}) {
     spec().failure_policy.rules = {{.name = "all", .action = action}};
-    seen_.memory.counted_restarts = 0;
+    seen_.persisted.counted_restarts = 0;
     const Decision decision = Decide(seen_);
-    EXPECT_EQ(decision.memory.attempt, 1);
-    EXPECT_EQ(decision.memory.counted_restarts, 1);
-    EXPECT_THAT(decision.memory.avoided, IsEmpty());
-    seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+    EXPECT_EQ(decision.persisted.attempt, 1);
+    EXPECT_EQ(decision.persisted.counted_restarts, 1);
+    EXPECT_THAT(decision.persisted.avoided, IsEmpty());
+    seen_.persisted.counted_restarts = spec().failure_policy.max_restarts;
     EXPECT_EQ(Reason(Decide(seen_), "Failed"), "BackoffLimitExceeded") << "it does not go on without end";
   }
 }
@@ -249,17 +249,17 @@ TEST_F(DecideTest, ABrokerThatIsGoneAfterItRanCountsAsARestart) {
   AddRunning();
   pods().erase(pods().begin());
   const Decision decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 1);
-  EXPECT_EQ(decision.memory.counted_restarts, 1);
+  EXPECT_EQ(decision.persisted.attempt, 1);
+  EXPECT_EQ(decision.persisted.counted_restarts, 1);
   EXPECT_EQ(Removed(decision).size(), 2);
 }
 
 TEST_F(DecideTest, AStatusThatWasLostDoesNotEndThePodsOfALaterAttempt) {
   AddRunning();
   for (PodView& pod : pods()) pod.attempt = 3;
-  seen_.memory = {};
+  seen_.persisted = {};
   const Decision decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 3);
+  EXPECT_EQ(decision.persisted.attempt, 3);
   EXPECT_THAT(decision.remove, IsEmpty());
   EXPECT_EQ(decision.state, JobState::kRunning);
 }

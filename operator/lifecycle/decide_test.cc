@@ -19,23 +19,23 @@ TEST_F(DecideTest, ANewJobGetsABrokerAndAnExecutorInEachSlot) {
   EXPECT_TRUE(decision.prepare);
   EXPECT_TRUE(decision.create_broker);
   EXPECT_EQ(decision.create, seen_.slots);
-  EXPECT_EQ(decision.memory.started_at, kStart);
+  EXPECT_EQ(decision.persisted.started_at, kStart);
   EXPECT_EQ(Reason(decision, "Ready"), "!ExecutorsStarting");
 }
 
 TEST_F(DecideTest, AJobWhoseDataNoPodWouldHaveFailsBeforeAnyIsMade) {
   spec().data.path = {"../README.md"};
   const Decision decision = Decide(seen_);
-  EXPECT_TRUE(decision.memory.failed);
+  EXPECT_TRUE(decision.persisted.failed);
   EXPECT_EQ(Reason(decision, "Failed"), "InvalidInput");
   EXPECT_FALSE(decision.prepare || decision.create_broker);
   EXPECT_THAT(decision.create, IsEmpty());
   AddRunning();
   EXPECT_EQ(Decide(seen_).state, JobState::kRunning) << "one that has begun knows better";
   pods().clear();
-  seen_.memory = {};
+  seen_.persisted = {};
   spec().suspend = true;
-  EXPECT_FALSE(Decide(seen_).memory.failed) << "it may be mended before it is resumed";
+  EXPECT_FALSE(Decide(seen_).persisted.failed) << "it may be mended before it is resumed";
 }
 
 TEST_F(DecideTest, WhatIsThereIsNotMadeAgain) {
@@ -45,7 +45,7 @@ TEST_F(DecideTest, WhatIsThereIsNotMadeAgain) {
   EXPECT_FALSE(decision.create_broker);
   EXPECT_THAT(decision.create, IsEmpty());
   EXPECT_THAT(decision.remove, IsEmpty());
-  EXPECT_THAT(decision.notes, IsEmpty());
+  EXPECT_THAT(decision.events, IsEmpty());
   EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
 }
 
@@ -56,7 +56,7 @@ TEST_F(DecideTest, AMissingExecutorIsMadeAgainAndTheOthersAreLeftAlone) {
   EXPECT_THAT(decision.create, ElementsAre(manifests::ExecutorSlot{"paris", 1, false}));
   EXPECT_FALSE(decision.create_broker);
   EXPECT_THAT(decision.remove, IsEmpty());
-  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_EQ(decision.persisted.attempt, 0);
   EXPECT_EQ(Reason(decision, "Degraded"), "ExecutorsStarting");
 }
 
@@ -103,9 +103,9 @@ TEST_F(DecideTest, AnEvictedExecutorIsReplacedAlone) {
   pods()[1].reason = "Evicted";
   const Decision decision = Decide(seen_);
   EXPECT_THAT(Removed(decision), ElementsAre("train-paris-0-r0"));
-  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_EQ(decision.persisted.attempt, 0);
   EXPECT_THAT(Find(decision, "Degraded")->message, HasSubstr("train-paris-0-r0 in paris: Evicted"));
-  EXPECT_THAT(decision.notes, IsEmpty()) << "the condition tells it, and the broker";
+  EXPECT_THAT(decision.events, IsEmpty()) << "the condition tells it, and the broker";
 }
 
 TEST_F(DecideTest, WhatTheBrokerWaitsForIsInReadyBeforeTheFirstStepAndInDegradedAfterIt) {
@@ -117,7 +117,7 @@ TEST_F(DecideTest, WhatTheBrokerWaitsForIsInReadyBeforeTheFirstStepAndInDegraded
   EXPECT_EQ(Reason(decision, "Ready"), "!ProbeFailed");
   EXPECT_EQ(Find(decision, "Ready")->message, "2 of 2 executors are ready. paris-0 cannot reach paris-1");
   EXPECT_EQ(Reason(decision, "Degraded"), "ProbeFailed") << "or it would not be known that all were ready once";
-  EXPECT_THAT(decision.notes, IsEmpty());
+  EXPECT_THAT(decision.events, IsEmpty());
 
   seen_.made_progress = true;
   seen_.wait_reason = "Recovering";
@@ -147,10 +147,10 @@ TEST_F(DecideTest, ABrokerThatHasDoneItsWorkCompletesTheJobForEver) {
   Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kComplete);
   EXPECT_EQ(Reason(decision, "Complete"), "Completed");
-  EXPECT_EQ(decision.memory.completed_at, kStart);
+  EXPECT_EQ(decision.persisted.completed_at, kStart);
   EXPECT_FALSE(decision.prepare);
 
-  seen_.memory = decision.memory;
+  seen_.persisted = decision.persisted;
   pods()[0].phase = PodPhase::kFailed;  // of whatever comes later nothing counts
   decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kComplete);
@@ -160,7 +160,7 @@ TEST_F(DecideTest, ABrokerThatHasDoneItsWorkCompletesTheJobForEver) {
 
 TEST_F(DecideTest, AJobThatWasSuspendedSaysThatItWasResumed) {
   EXPECT_EQ(Reason(Decide(seen_), "Suspended"), "!NotSuspended");
-  seen_.memory.was_suspended = true;
+  seen_.persisted.was_suspended = true;
   EXPECT_EQ(Reason(Decide(seen_), "Suspended"), "!Resumed");
 }
 
@@ -188,28 +188,28 @@ TEST_F(DecideTest, SuspendingEndsTheBrokerBeforeTheExecutorsThatItsCheckpointNee
   pods().clear();
   decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kSuspended);
-  EXPECT_FALSE(decision.memory.started_at.has_value()) << "the deadline counts from the resumption";
+  EXPECT_FALSE(decision.persisted.started_at.has_value()) << "the deadline counts from the resumption";
 
-  seen_.memory = decision.memory;
+  seen_.persisted = decision.persisted;
   spec().suspend = false;
   decision = Decide(seen_);
   EXPECT_TRUE(decision.create_broker);
-  EXPECT_EQ(decision.memory.attempt, 1) << "it is placed anew";
-  EXPECT_EQ(decision.memory.restarts, 0) << "a resumption is no restart";
-  EXPECT_EQ(decision.memory.counted_restarts, 0);
+  EXPECT_EQ(decision.persisted.attempt, 1) << "it is placed anew";
+  EXPECT_EQ(decision.persisted.restarts, 0) << "a resumption is no restart";
+  EXPECT_EQ(decision.persisted.counted_restarts, 0);
 }
 
 TEST_F(DecideTest, ResumeWhileStoppingStartsNewAttempt) {
   AddRunning();
-  seen_.memory.was_suspended = seen_.memory.suspending = true;
+  seen_.persisted.was_suspended = seen_.persisted.suspending = true;
   for (const PodPhase phase : {PodPhase::kRunning, PodPhase::kSucceeded, PodPhase::kFailed}) {
     pods()[0].phase = phase;
     pods()[0].exit_code = phase == PodPhase::kRunning ? std::nullopt : std::optional(phase == PodPhase::kSucceeded ? 0 : 1);
     pods()[0].deleted_at = kStart + absl::Seconds(30);
     const Decision decision = Decide(seen_);
-    EXPECT_FALSE(decision.memory.complete || decision.memory.failed);
-    EXPECT_EQ(decision.memory.attempt, 1);
-    EXPECT_EQ(decision.memory.restarts, 0) << "nothing has failed";
+    EXPECT_FALSE(decision.persisted.complete || decision.persisted.failed);
+    EXPECT_EQ(decision.persisted.attempt, 1);
+    EXPECT_EQ(decision.persisted.restarts, 0) << "nothing has failed";
     EXPECT_EQ(decision.state, JobState::kRestarting);
     EXPECT_THAT(decision.create, IsEmpty()) << "what ends is waited for";
   }
@@ -225,7 +225,7 @@ TEST_F(DecideTest, DeadlinesAreCountedFromTimesOfTheStatus) {
   seen_.now = kStart + absl::Seconds(60);
   decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Failed"), "DeadlineExceeded");
-  EXPECT_EQ(decision.memory.completed_at, seen_.now);
+  EXPECT_EQ(decision.persisted.completed_at, seen_.now);
 }
 
 TEST_F(DecideTest, AJobThatDoesNotGetReadyFailsWithWhatIsShort) {
@@ -241,37 +241,37 @@ TEST_F(DecideTest, AJobThatDoesNotGetReadyFailsWithWhatIsShort) {
 
 TEST_F(DecideTest, AJobThatStartsAgainOrIsResumedHasAllItsTimeToGetReady) {
   spec().pending_deadline_seconds = 30;
-  seen_.memory.started_at = kStart;
-  seen_.memory.attempt = 1;
+  seen_.persisted.started_at = kStart;
+  seen_.persisted.attempt = 1;
   seen_.now = kStart + absl::Hours(2);
-  seen_.memory.restarting_since = seen_.now - absl::Seconds(29);
+  seen_.persisted.restarting_since = seen_.now - absl::Seconds(29);
   AddBroker(PodPhase::kRunning, 1);
   Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Failed"), "none") << "it ran for two hours";
   EXPECT_EQ(decision.requeue_after, absl::Seconds(1));
   seen_.now += absl::Seconds(1);
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded");
-  seen_.memory.unready_since = seen_.now - absl::Seconds(10);
+  seen_.persisted.unready_since = seen_.now - absl::Seconds(10);
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "none") << "it was ready in between, and has made no step";
   EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(20));
-  seen_.memory.unready_since = kStart;
+  seen_.persisted.unready_since = kStart;
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded") << "none was ready since it starts again";
 
   pods().clear();
   seen_.slots.clear();
   seen_.placement_problem = "paris: 2 executors wanted, 1 fits";
-  seen_.memory = {.was_suspended = true};
+  seen_.persisted = {.was_suspended = true};
   decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Failed"), "none") << "it is resumed just now";
   EXPECT_EQ(decision.requeue_after, absl::Seconds(30));
-  seen_.memory = {.started_at = kStart, .was_suspended = true, .suspending = true};
+  seen_.persisted = {.started_at = kStart, .was_suspended = true, .suspending = true};
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "none") << "before all had ended";
-  seen_.memory = {.was_suspended = true, .resumed_at = seen_.now - absl::Seconds(30)};
+  seen_.persisted = {.was_suspended = true, .resumed_at = seen_.now - absl::Seconds(30)};
   EXPECT_EQ(Reason(Decide(seen_), "Failed"), "PendingDeadlineExceeded");
 }
 
 TEST_F(DecideTest, WhyAPodWaitsIsInTheCondition) {
-  seen_.memory.started_at = kStart;
+  seen_.persisted.started_at = kStart;
   AddBroker(PodPhase::kRunning);
   PodView& pod = AddExecutor(0, PodPhase::kPending, false);
   pod.reason = "Unschedulable";
@@ -326,11 +326,11 @@ TEST_F(DecideTest, DecidingTwiceIsDecidingOnce) {
   AddRunning();
   FailBroker(1);
   Decision first = Decide(seen_);
-  EXPECT_EQ(Decide(seen_).memory.attempt, first.memory.attempt);
-  seen_.memory = first.memory;
+  EXPECT_EQ(Decide(seen_).persisted.attempt, first.persisted.attempt);
+  seen_.persisted = first.persisted;
   const Decision second = Decide(seen_);
-  EXPECT_EQ(second.memory.attempt, first.memory.attempt);
-  EXPECT_EQ(second.memory.counted_restarts, first.memory.counted_restarts);
+  EXPECT_EQ(second.persisted.attempt, first.persisted.attempt);
+  EXPECT_EQ(second.persisted.counted_restarts, first.persisted.counted_restarts);
   EXPECT_EQ(Removed(second), Removed(first));
 }
 
@@ -347,13 +347,13 @@ TEST_F(DecideTest, AJobThatItsQueueEvictsEndsLikeASuspendedOneAndSaysWhy) {
   EXPECT_EQ(decision.state, JobState::kQueued);
   EXPECT_EQ(Reason(decision, "Suspended"), "EvictedByKueue");
   EXPECT_EQ(Reason(decision, "Ready"), "!EvictedByKueue");
-  EXPECT_EQ(decision.memory.attempt, 1);
-  EXPECT_EQ(decision.memory.restarts, 0);
-  EXPECT_FALSE(decision.memory.started_at.has_value()) << "the wait does not count towards its deadline";
+  EXPECT_EQ(decision.persisted.attempt, 1);
+  EXPECT_EQ(decision.persisted.restarts, 0);
+  EXPECT_FALSE(decision.persisted.started_at.has_value()) << "the wait does not count towards its deadline";
 }
 
 TEST_F(DecideTest, AQueueThatIsMissingIsLookedForAndHoldsNoJobThatRuns) {
-  seen_.queue = QueueStatus{.holds = true, .reason = kKueueNotInstalled, .message = "It is not there.", .again = absl::Seconds(30)};
+  seen_.queue = QueueStatus{.holds = true, .reason = kKueueNotInstalled, .message = "It is not there.", .requeue_after = absl::Seconds(30)};
   EXPECT_EQ(Decide(seen_).state, JobState::kQueued);
   EXPECT_EQ(Decide(seen_).requeue_after, absl::Seconds(30));
   AddRunning();
@@ -367,10 +367,10 @@ TEST_F(DecideTest, TheWaitInAQueueIsNoWaitToBeReady) {
   spec().pending_deadline_seconds = 60;
   seen_.now = kStart + absl::Hours(1);
   seen_.queue = QueueStatus{.holds = true, .reason = kQueued, .message = "Queued."};
-  EXPECT_FALSE(Decide(seen_).memory.failed);
-  seen_.memory.was_suspended = true;
+  EXPECT_FALSE(Decide(seen_).persisted.failed);
+  seen_.persisted.was_suspended = true;
   seen_.queue = QueueStatus{.holds = false, .admitted = true, .reason = kAdmittedByKueue, .message = "Admitted."};
-  EXPECT_FALSE(Decide(seen_).memory.failed);
+  EXPECT_FALSE(Decide(seen_).persisted.failed);
 }
 
 }  // namespace

@@ -34,17 +34,17 @@ bool Decider::Lost(const std::string& cluster) const {
   return std::any_of(seen_.clusters.begin(), seen_.clusters.end(), [&](const auto& c) { return c.lost && c.name == cluster; });
 }
 
-std::string Decider::Away(const std::string& cluster) const {
+std::string Decider::UnreachableReason(const std::string& cluster) const {
   const ClusterView* const at = Cluster(cluster);
   if (at == nullptr || at->reachable) return "";
   return absl::StrCat("Cluster ", cluster, at->registered ? " cannot be reached." : " has no FusionCluster any more.");
 }
 
-std::string Decider::Unseen() const {
-  if (!seen_.memory.started_at.has_value()) return "";  // nothing has begun since the job was made, or had ended all
+std::string Decider::UnlistedClusters() const {
+  if (!seen_.persisted.started_at.has_value()) return "";  // nothing has begun since the job was made, or had ended all
   std::vector<std::string> names;
   for (const ClusterView& cluster : seen_.clusters) {
-    if (cluster.used && !cluster.listed && !cluster.lost) names.push_back(Away(cluster.name));
+    if (cluster.used && !cluster.listed && !cluster.lost) names.push_back(UnreachableReason(cluster.name));
   }
   return absl::StrJoin(names, " ");
 }
@@ -63,7 +63,7 @@ const ClusterView* Decider::Refusing() const {
   const auto refuses = [&](const ClusterView* cluster) {
     if (cluster == nullptr || !cluster->refusal.has_value() || cluster->lost) return false;
     if (once == nullptr) once = cluster;
-    return !cluster->accepts;
+    return !cluster->dry_run_accepted;
   };
   // The broker is in the first, whichever clusters lend devices.
   if (!seen_.clusters.empty() && refuses(&seen_.clusters.front())) return once;
@@ -93,8 +93,8 @@ void Decider::Condition(JobCondition type, bool status, const char* reason, std:
   decision_.conditions.push_back({type, status, reason, Cut(std::move(message))});
 }
 
-void Decider::Say(bool warning, const char* reason, std::string message) {
-  decision_.notes.push_back({warning, reason, Cut(std::move(message))});
+void Decider::AddEvent(bool warning, const char* reason, std::string message) {
+  decision_.events.push_back({warning, reason, Cut(std::move(message))});
 }
 
 void Decider::RequeueAt(absl::Time at) {
@@ -130,7 +130,7 @@ bool Decider::Stranded(const PodView& pod) {
   return seen_.now >= at;
 }
 
-PodView Decider::OnLostNode(const PodView& pod) const {
+PodView Decider::AsLostWithNode(const PodView& pod) const {
   PodView lost = pod;
   lost.reason = "NodeLost";
   lost.message =
@@ -138,25 +138,25 @@ PodView Decider::OnLostNode(const PodView& pod) const {
   return lost;
 }
 
-bool Decider::WindDown() {
+bool Decider::ShutDownPods() {
   const std::vector<const PodView*> pods = Pods();
   const bool broker_lives =
       std::any_of(pods.begin(), pods.end(), [](const PodView* p) { return p->role == manifests::kBrokerRole && !Ended(*p); });
   for (const PodView* pod : pods) {
     if (pod->role == manifests::kBrokerRole || !broker_lives) Remove(*pod);
   }
-  if (!Unseen().empty()) RequeueAt(seen_.now + kLookForClusterEvery);
-  return Unseen().empty() && std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
+  if (!UnlistedClusters().empty()) RequeueAt(seen_.now + kClusterRecheckPeriod);
+  return UnlistedClusters().empty() && std::all_of(pods.begin(), pods.end(), [this](const PodView* pod) { return Lost(pod->cluster); });
 }
 
 bool Decider::RemoveOldAttempts() {
   const std::vector<const PodView*> pods = Pods();
-  const auto is_old = [&](const PodView& pod) { return pod.attempt != decision_.memory.attempt; };
+  const auto is_old = [&](const PodView& pod) { return pod.attempt != decision_.persisted.attempt; };
   const bool broker_lives = std::any_of(pods.begin(), pods.end(),
                                         [&](const PodView* p) { return is_old(*p) && p->role == manifests::kBrokerRole && !Ended(*p); });
-  const bool begun = Broker(decision_.memory.attempt) != nullptr;
-  bool any = !begun && decision_.memory.attempt > 0 && !Unseen().empty();
-  if (any) RequeueAt(seen_.now + kLookForClusterEvery);
+  const bool begun = Broker(decision_.persisted.attempt) != nullptr;
+  bool any = !begun && decision_.persisted.attempt > 0 && !UnlistedClusters().empty();
+  if (any) RequeueAt(seen_.now + kClusterRecheckPeriod);
   for (const PodView* pod : pods) {
     if (!is_old(*pod)) continue;
     any = any || (!begun && !Lost(pod->cluster));
@@ -168,18 +168,18 @@ bool Decider::RemoveOldAttempts() {
 void Decider::Fail(FailedReason why, std::string message) {
   const char* const reason = Name(why);
   decision_.state = JobState::kFailed;
-  decision_.memory.failed = true;
-  decision_.memory.completed_at = seen_.now;
+  decision_.persisted.failed = true;
+  decision_.persisted.completed_at = seen_.now;
   decision_.prepare = decision_.create_broker = false;
   decision_.create.clear();
   Condition(JobCondition::kFailed, true, reason, message);
   Condition(JobCondition::kReady, false, reason, "The job has failed.");
   Condition(JobCondition::kDegraded, false, reason, "The job has failed.");
   EndRestarting(reason, "The job has failed.");
-  Say(true, reason, std::move(message));
+  AddEvent(true, reason, std::move(message));
 }
 
-bool Decider::KeepsSteps() const {
+bool Decider::CheckpointSurvivesBroker() const {
   if (!spec_.checkpoint.has_value() || spec_.checkpoint->resume == "never") return false;
   // What an absolute path is, the templates of Pods know.
   const auto stays = [](const std::string& path, const job::Opaque& volume) {
@@ -191,12 +191,12 @@ bool Decider::KeepsSteps() const {
 }
 
 bool Decider::CountRestart(RestartCause cause, const std::string& why) {
-  if (decision_.memory.counted_restarts >= spec_.failure_policy.max_restarts) {
+  if (decision_.persisted.counted_restarts >= spec_.failure_policy.max_restarts) {
     Fail(FailedReason::kBackoffLimitExceeded,
          absl::StrCat("No restart is left of spec.failurePolicy.maxRestarts, ", spec_.failure_policy.max_restarts, ": ", why));
     return false;
   }
-  ++decision_.memory.counted_restarts;
+  ++decision_.persisted.counted_restarts;
   NextAttempt(cause, why);
   return true;
 }
@@ -205,26 +205,26 @@ void Decider::NextAttempt(RestartCause cause, const std::string& why) {
   const bool expected = cause == RestartCause::kResized;
   decision_.restart = cause;
   Condition(JobCondition::kRestarting, true, Name(cause), why);
-  ++decision_.memory.attempt;
-  if (!expected) ++decision_.memory.restarts;
-  decision_.memory.was_ready = false;
+  ++decision_.persisted.attempt;
+  if (!expected) ++decision_.persisted.restarts;
+  decision_.persisted.was_ready = false;
   decision_.create_broker = false;
   decision_.create.clear();
   decision_.state = JobState::kRestarting;
   if (expected) {
-    Say(false, "Resizing", absl::StrCat("Attempt ", decision_.memory.attempt, " of the job: ", why));
+    AddEvent(false, "Resizing", absl::StrCat("Attempt ", decision_.persisted.attempt, " of the job: ", why));
   } else {
-    Say(true, "Restarting", absl::StrCat("Restart ", decision_.memory.restarts, " of the job: ", why));
+    AddEvent(true, "Restarting", absl::StrCat("Restart ", decision_.persisted.restarts, " of the job: ", why));
   }
 }
 
 void Decider::EndRestarting(const char* reason, const char* message) {
   if (decision_.restart.has_value()) decision_.restart.reset();  // nothing comes of it
-  if (seen_.memory.restarting_since.has_value()) Condition(JobCondition::kRestarting, false, reason, message);
+  if (seen_.persisted.restarting_since.has_value()) Condition(JobCondition::kRestarting, false, reason, message);
 }
 
 absl::Time Decider::WaitsSince() const {
-  const PersistedState& was = seen_.memory;
+  const PersistedState& was = seen_.persisted;
   if (seen_.refused()) return was.refused_spec->since;
   if (decision_.restart.has_value() || was.suspending) return seen_.now;
   // The second is later where attempts follow that were ready and made no step.
@@ -234,7 +234,7 @@ absl::Time Decider::WaitsSince() const {
 }
 
 void Decider::PendingDeadline(const std::string& why) {
-  if (!spec_.pending_deadline_seconds.has_value() || seen_.memory.was_ready) return;
+  if (!spec_.pending_deadline_seconds.has_value() || seen_.persisted.was_ready) return;
   const absl::Time at = WaitsSince() + absl::Seconds(*spec_.pending_deadline_seconds);
   if (seen_.now < at) {
     RequeueAt(at);

@@ -19,12 +19,12 @@
 namespace fusionllm::op::lifecycle {
 
 // A cluster that is back and has nothing of the job sends nothing that would bring the job back.
-inline constexpr absl::Duration kLookForClusterEvery = absl::Seconds(5);
+inline constexpr absl::Duration kClusterRecheckPeriod = absl::Seconds(5);
 
 class Decider {
  public:
   // `observed` must outlive it.
-  explicit Decider(const Observation& observed) : seen_(observed), spec_(observed.job.spec) { decision_.memory = observed.memory; }
+  explicit Decider(const Observation& observed) : seen_(observed), spec_(observed.job.spec) { decision_.persisted = observed.persisted; }
 
   Decision Run();
 
@@ -34,15 +34,15 @@ class Decider {
   // Where no look has succeeded for so long that what ran there counts as gone.
   bool Lost(const std::string& cluster) const;
   // Why pods of that cluster cannot be seen or made now, for a message; empty: they can.
-  std::string Away(const std::string& cluster) const;
+  std::string UnreachableReason(const std::string& cluster) const;
   // Those in which pods of the job may be that were not seen here: in words, for a message; empty: none.
-  std::string Unseen() const;
+  std::string UnlistedClusters() const;
   // How a cluster is called in the middle of a sentence.
   std::string Called(const std::string& cluster) const;
   // What has to be there before pods can be made in that cluster.
   std::string WaitingIn(const std::string& cluster) const;
   // Whether it has refused something and is not asked again yet.
-  bool Closed(const ClusterView& cluster) const { return cluster.refusal.has_value() && seen_.now < cluster.again; }
+  bool RefusesPods(const ClusterView& cluster) const { return cluster.refusal.has_value() && seen_.now < cluster.retry_at; }
   // The first cluster of this attempt that refuses something, one that has not been asked again with success before any other; null: none
   // does.
   const ClusterView* Refusing() const;
@@ -52,27 +52,27 @@ class Decider {
   using Place = std::pair<absl::string_view, int>;  // cluster and index
   std::map<Place, const PodView*> Executors(int64_t attempt) const;
   // Whether the next attempt finds what this one has saved: a relative path without a volume goes with the broker's Pod.
-  bool KeepsSteps() const;
+  bool CheckpointSurvivesBroker() const;
   // When it is deleted without waiting for its kubelet's word, which may never come; infinite: not.
   absl::Time ForceAt(const PodView& pod) const;
   // Its node has been away for so long that it counts as gone. If that is to come it is looked at again then.
   bool Stranded(const PodView& pod);
   // How that is judged.
-  PodView OnLostNode(const PodView& pod) const;
+  PodView AsLostWithNode(const PodView& pod) const;
   static bool Ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
 
   // ---- what to say ----
   void Condition(JobCondition type, bool status, const char* reason, std::string message);
-  void Say(bool warning, const char* reason, std::string message);
+  void AddEvent(bool warning, const char* reason, std::string message);
   void RequeueAt(absl::Time at);
 
   // ---- what to do ----
   void Remove(const PodView& pod);
-  void RemoveAtOnce(const PodView& pod);
+  void ForceRemove(const PodView& pod);
   // Why, in words behind those of a broker that ended; empty: none, or all have been there.
-  std::string ExecutorsThatDidNotStart() const;
+  std::string UnstartedExecutorsText() const;
   // The broker first: it ends the run with a checkpoint, for which it needs the executors. True when no pod is left.
-  bool WindDown();
+  bool ShutDownPods();
   // True while there are any that the next attempt must wait for: two must not write the same checkpoint, or wait for the same device. A
   // broker that lives ends first, with a checkpoint if it can: for that it needs the executors. What a lost cluster may still run is none
   // of these, it is removed when the cluster is back; and what turns up of an earlier attempt once the next one has begun holds nothing up.
@@ -83,17 +83,17 @@ class Decider {
   void NextAttempt(RestartCause cause, const std::string& why);
   // The job starts again no more, for it makes steps or will not.
   void EndRestarting(const char* reason, const char* message);
-  // From when the job's wait to be ready counts: its creation, resumption or dispatch, or the end of the attempt before. Attempts in a row
-  // of which none gets ready share one wait: what fails again and again is not waited for longer than what hangs.
+  // From when the job's wait to be ready counts: its creation, resumption or scheduling, or the end of the attempt before. Attempts in a
+  // row of which none gets ready share one wait: what fails again and again is not waited for longer than what hangs.
   absl::Time WaitsSince() const;
   void PendingDeadline(const std::string& why);
 
   // ---- by the state of the job ----
   void Delete();
   // When the last of what is left of a deleted job should have gone; infinite: something was not even asked to.
-  absl::Time AllShouldHaveEnded() const;
-  std::string WhatIsLeft() const;  // where one can look
-  void AfterTheEnd();
+  absl::Time CleanupDeadline() const;
+  std::string LeftoverText() const;  // where one can look
+  void HandleFinishedJob();
   void Suspend();
   // Of a job that is held back as if it were suspended.
   void Queue();
@@ -102,7 +102,7 @@ class Decider {
   // The job has failed, or, if it has made steps, waits for another spec. `message`: what is wrong, and with which field.
   void RefuseSpec(FailedReason why, const std::string& message);
   void AwaitAnotherSpec(const std::string& reason, const std::string& message);
-  void Go();
+  void RunAttempt();
   // True: the attempt does not begin now.
   bool WaitForPlacement();
   // Nothing is made anywhere before all clusters of the attempt would take their part, however long one refuses its own: what would wait
@@ -112,30 +112,30 @@ class Decider {
   void WaitForAnswers();
   void Finish();
   bool PastDeadline();
-  bool WasDone() const;
-  bool WasMoved() const;  // a broker that is gone: it was drained, and ended in order
+  bool RunCompleted() const;
+  bool BrokerDrained() const;  // a broker that is gone: it was drained, and ended in order
   // Before anything is made: with that, each cluster would start Pods that find nothing to train on.
-  bool LacksData();
+  bool MissingData();
   // False: the job has failed.
   bool Restart(const PodView& pod);
   // Another number of executors takes another attempt, which goes on from the checkpoint that this one leaves.
   void Resize();
 
   // ---- by its executors ----
-  void LeadExecutors();
+  void ManageExecutors();
   // That the job was ready belongs to the attempt before: else its broker, which is about to go, would count as lost besides.
-  void SayRestarting();
-  void SayDegraded(const char* missing, const std::string& count);
-  void SayWherePlaced();
-  void SayQuota();
+  void SetRestarting();
+  void SetDegraded(const char* missing, const std::string& count);
+  void SetScheduled();
+  void SetQuotaReserved();
   // Whether more would train if the job started again from its checkpoint, without the clusters that are lost, than train now.
   bool RestartImprovesPlacement() const;
   // Of an executor in a cluster that is lost. False: the job has failed, or starts again, without that cluster.
-  bool LoseExecutor(const manifests::ExecutorSlot& slot);
+  bool HandleLostExecutor(const manifests::ExecutorSlot& slot);
   // False: the job has failed, or starts again.
   bool ReplaceExecutor(const PodView& pod);
   // Whether an executor's failure is one of the whole job, by its rules: then it has failed, or starts again.
-  bool IsOfTheWholeJob(RestartCause cause, const FailurePolicyResult& verdict, const std::string& cluster);
+  bool EscalateToJob(RestartCause cause, const FailurePolicyResult& verdict, const std::string& cluster);
   // Its executors go elsewhere from the next attempt on, unless no restart is left.
   void LeaveCluster(RestartCause cause, const std::string& cluster, const FailurePolicyResult& verdict);
 

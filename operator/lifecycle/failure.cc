@@ -29,7 +29,7 @@ std::string Describe(const PodView& pod) {
 
 }  // namespace
 
-FailurePolicyResult Judge(const job::FailurePolicy& policy, const PodView& pod) {
+FailurePolicyResult ApplyFailurePolicy(const job::FailurePolicy& policy, const PodView& pod) {
   FailurePolicyResult verdict{.description = Describe(pod)};
   const auto rule = std::find_if(policy.rules.begin(), policy.rules.end(), [&](const auto& each) { return Holds(each, pod); });
   if (rule != policy.rules.end()) {

@@ -17,6 +17,6 @@ struct FailurePolicyResult {
 // The first rule that names the pod's exit code, reason or disruption decides; one that names none holds for all. Without any: a broker
 // that found the job's input wrong (exit code 2) or no plan that fits (3) fails the job, which would end the same again; whatever else
 // happened to a broker restarts the job, and to an executor that executor alone.
-FailurePolicyResult Judge(const job::FailurePolicy& policy, const PodView& pod);
+FailurePolicyResult ApplyFailurePolicy(const job::FailurePolicy& policy, const PodView& pod);
 
 }  // namespace fusionllm::op::lifecycle

@@ -24,8 +24,8 @@ struct PodView {
   std::string ns;
   std::string name;
   std::string uid;
-  // By its own words: the job's name, and the uid of the anchor that owns it. Both empty where its name or its owner is not what such a
-  // pod's is.
+  // By its own words: the job's name, and the uid of the owner ConfigMap. Both empty where its name or its owner is not what
+  // such a pod's is.
   std::string job, owner;
   std::string role;  // kBrokerRole, kExecutorRole
   std::string cluster;
@@ -64,21 +64,21 @@ struct Refusal {
 struct ClusterView {
   std::string name;
   bool reachable = true;
-  bool lost = false;       // out of reach for so long that what ran there counts as lost
-  bool listed = true;      // what is there was read once, if perhaps long ago; else the anchor and pods below say nothing
-  bool registered = true;  // there is a FusionCluster of this name
-  bool used = false;       // the job's status says that something of it may be there
-  bool anchor = false;     // the job's anchor is there
-  bool anchor_terminating = false;
-  bool anchor_preserved = false;  // and is marked to stay without its job
-  std::string waiting;            // what has to be there before its pods can be made, in words; empty: nothing
+  bool lost = false;              // out of reach for so long that what ran there counts as lost
+  bool listed = true;             // what is there was read once, if perhaps long ago; else the owner ConfigMap and pods below say nothing
+  bool registered = true;         // there is a FusionCluster of this name
+  bool used = false;              // the job's status says that something of it may be there
+  bool owner_config_map = false;  // the job's owner ConfigMap is there
+  bool owner_config_map_terminating = false;
+  bool owner_config_map_preserved = false;  // and is marked to stay without its job
+  std::string waiting;                      // what has to be there before its pods can be made, in words; empty: nothing
   // Where executors there are reached from other clusters, in words, empty if they are not dialed; nothing: not known.
   std::optional<std::string> endpoint;
-  // Of something that is missing there, or cannot be removed. Until `again` it is not asked for again; infinite: not for this spec.
+  // Of something that is missing there, or cannot be removed. Until `retry_at` it is not asked for again; infinite: not for this spec.
   std::optional<Refusal> refusal;
-  absl::Time again = absl::InfinitePast();
-  bool accepts = false;  // asked again since it refused that, and it would take the job's pods now
-  bool untried = false;  // whether it would take the job's pods is about to be known
+  absl::Time retry_at = absl::InfinitePast();
+  bool dry_run_accepted = false;  // asked again since it refused that, and it would take the job's pods now
+  bool dry_run_pending = false;   // whether it would take the job's pods is about to be known
   std::vector<PodView> pods;
 };
 
@@ -97,30 +97,30 @@ struct PersistedState {
   int64_t counted_restarts = 0;  // of these, those that count towards failurePolicy.maxRestarts
   std::optional<absl::Time> started_at;
   std::optional<absl::Time> completed_at;
-  bool complete = false, failed = false;       // at most one; for ever
-  bool made_steps = false;                     // in any attempt
-  std::optional<RefusedSpec> refused_spec;     // the last one, while no other was accepted
-  bool was_ready = false;                      // in this attempt
-  std::string out_of_memory;                   // what was last said of a pod that was killed for memory, while it is not ready
-  bool quota_exceeded = false;                 // a quota has refused pods, and not all that were wanted were made since
-  std::optional<absl::Time> short_since;       // it waits for room
-  std::optional<absl::Time> restarting_since;  // an attempt ended so, and the next one has not made a step yet
-  std::optional<absl::Time> unready_since;     // the last attempt that was ready ended, or the first one began
-  bool resized = false;                        // and that was for another number of executors
-  bool was_suspended = false;                  // or is
-  bool suspending = false;                     // its pods were being ended for that
-  std::optional<absl::Time> resumed_at;        // if it was
-  std::optional<absl::Time> room_since;        // there is room for more executors than it runs with
-  std::map<std::string, std::string> avoided;  // clusters that it has left for good, and why
+  bool complete = false, failed = false;           // at most one; for ever
+  bool made_steps = false;                         // in any attempt
+  std::optional<RefusedSpec> refused_spec;         // the last one, while no other was accepted
+  bool was_ready = false;                          // in this attempt
+  std::string out_of_memory;                       // what was last said of a pod that was killed for memory, while it is not ready
+  bool quota_exceeded = false;                     // a quota has refused pods, and not all that were wanted were made since
+  std::optional<absl::Time> capacity_wait_since;   // it waits for room
+  std::optional<absl::Time> restarting_since;      // an attempt ended so, and the next one has not made a step yet
+  std::optional<absl::Time> unready_since;         // the last attempt that was ready ended, or the first one began
+  bool resized = false;                            // and that was for another number of executors
+  bool was_suspended = false;                      // or is
+  bool suspending = false;                         // its pods were being ended for that
+  std::optional<absl::Time> resumed_at;            // if it was
+  std::optional<absl::Time> extra_capacity_since;  // there is room for more executors than it runs with
+  std::map<std::string, std::string> avoided;      // clusters that it has left for good, and why
 };
 
 // Of a job that waits for its turn in a queue of Kueue's (kueue/queue_status.h).
 struct QueueStatus {
-  bool holds = true;                                // the job is to have no Pods
-  bool admitted = false;                            // it has the quota for them
-  std::string reason;                               // CamelCase, of the condition Admitted
-  std::string message;                              // of the same
-  absl::Duration again = absl::InfiniteDuration();  // when it is looked for what is not reported
+  bool holds = true;                                        // the job is to have no Pods
+  bool admitted = false;                                    // it has the quota for them
+  std::string reason;                                       // CamelCase, of the condition Admitted
+  std::string message;                                      // of the same
+  absl::Duration requeue_after = absl::InfiniteDuration();  // when it is looked for what is not reported
 
   bool operator==(const QueueStatus&) const = default;
 };
@@ -134,7 +134,7 @@ struct Observation {
   bool finalizer = false;
   bool force_delete = false;  // somebody wants it gone, whatever is left
   int64_t generation = 0;     // of the spec
-  PersistedState memory;
+  PersistedState persisted;
   std::vector<manifests::ExecutorSlot> slots;           // the executors wanted, as placed or proposed; empty: nothing fits
   bool placed = false;                                  // the attempt has begun with them
   int64_t wanted_when_placed = 0;                       // `wanted` when it began; 0: not known
@@ -144,8 +144,8 @@ struct Observation {
   std::string placement_problem;   // why nothing fits, with what is short in which cluster
   std::string placement_shortage;  // of a proposal: why fewer than wanted
   bool follows_plan = false;       // of a proposal: it follows a plan of the scheduler
-  std::string advice_reason;       // CamelCase; empty: the scheduler was not asked
-  std::string advice;              // what it said, in words
+  std::string hint_reason;         // CamelCase; empty: the scheduler was not asked
+  std::string hint;                // what it said, in words
   std::vector<ClusterView> clusters;
   std::optional<Progress> final_report;        // the last word of the attempt's broker, whose pod is gone
   std::string left_disruption;                 // of that pod (PodView::disruption)
@@ -161,11 +161,11 @@ struct Observation {
   bool leaves_queue = false;         // it is in none, and has a Workload still
 
   // It waits for another spec.
-  bool refused() const { return memory.refused_spec.has_value() && memory.refused_spec->generation == generation; }
+  bool refused() const { return persisted.refused_spec.has_value() && persisted.refused_spec->generation == generation; }
   bool is_queued() const { return queue.has_value() && queue->holds; }
   // It wants no pods.
   bool IsInactive() const {
-    return memory.complete || memory.failed || job.spec.suspend || deleted_at.has_value() || refused() || is_queued();
+    return persisted.complete || persisted.failed || job.spec.suspend || deleted_at.has_value() || refused() || is_queued();
   }
 };
 

@@ -80,7 +80,7 @@ std::string Where(const PodView& pod) {
 
 }  // namespace
 
-std::vector<std::string> ReasonsWithARemedy() {
+std::vector<std::string> ReasonsWithRemedy() {
   std::vector<std::string> reasons;
   for (const Kind& kind : kKinds) reasons.push_back(kind.of_pod);
   return reasons;

@@ -31,6 +31,6 @@ struct PodDiagnosis {
 std::optional<PodDiagnosis> DiagnosePod(const PodView& pod, const job::Spec& spec, const std::string& ns);
 
 // What a PodView::reason may be for which the sentence says what to do.
-std::vector<std::string> ReasonsWithARemedy();
+std::vector<std::string> ReasonsWithRemedy();
 
 }  // namespace fusionllm::op::lifecycle

@@ -110,7 +110,7 @@ TEST_F(PodDiagnosisTest, EveryFieldThatARemedyNamesExists) {
   };
   for (const char* const role : {manifests::kExecutorRole, manifests::kBrokerRole}) {
     pod_.role = role;
-    for (const std::string& reason : ReasonsWithARemedy()) check(Of(reason));
+    for (const std::string& reason : ReasonsWithRemedy()) check(Of(reason));
   }
   pod_.node_away_since = absl::FromUnixSeconds(1'700'000'000);
   check(Of(""));

@@ -27,8 +27,8 @@ class ResizeTest : public ::testing::Test {
     seen_.wanted = seen_.wanted_when_placed = 4;
     seen_.placed = true;
     seen_.clusters = {{.name = "paris"}};
-    seen_.memory.started_at = kStart;
-    seen_.memory.was_ready = true;
+    seen_.persisted.started_at = kStart;
+    seen_.persisted.was_ready = true;
     spec().executors.replicas = 4;
     spec().executors.stabilization_seconds = 100;
     spec().checkpoint = job::Checkpoint{.path = "s3://models/ckpt"};
@@ -68,7 +68,7 @@ class ResizeTest : public ::testing::Test {
 TEST_F(ResizeTest, WithoutRoomItRunsOnWithFewerAndSaysSo) {
   const Decision decision = Decide(seen_);
   EXPECT_EQ(decision.state, JobState::kRunning);
-  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_EQ(decision.persisted.attempt, 0);
   EXPECT_EQ(Reason(decision, "Scheduled"), "PartiallyScheduled");
   EXPECT_EQ(Reason(decision, "Ready"), "AllExecutorsReady");
   EXPECT_EQ(Reason(decision, "Resizing"), "none");
@@ -78,12 +78,12 @@ TEST_F(ResizeTest, RoomForMoreMustLast) {
   seen_.next_placement = Slots(3);
   Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Resizing"), "CapacityAvailable");
-  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_EQ(decision.persisted.attempt, 0);
   EXPECT_EQ(decision.requeue_after, absl::Seconds(100));
 
-  seen_.memory.room_since = kStart;
+  seen_.persisted.extra_capacity_since = kStart;
   seen_.now = kStart + absl::Seconds(99);
-  EXPECT_EQ(Decide(seen_).memory.attempt, 0);
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 0);
 
   seen_.next_placement = Slots(2);
   EXPECT_EQ(Reason(Decide(seen_), "Resizing"), "!CapacityGone") << "the time begins anew";
@@ -91,62 +91,62 @@ TEST_F(ResizeTest, RoomForMoreMustLast) {
   seen_.next_placement = Slots(3);
   seen_.now = kStart + absl::Seconds(100);
   decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 1);
-  EXPECT_EQ(decision.memory.restarts, 0) << "nothing has failed";
-  EXPECT_EQ(decision.memory.counted_restarts, 0);
+  EXPECT_EQ(decision.persisted.attempt, 1);
+  EXPECT_EQ(decision.persisted.restarts, 0) << "nothing has failed";
+  EXPECT_EQ(decision.persisted.counted_restarts, 0);
   EXPECT_EQ(Reason(decision, "Resizing"), "!Resized");
-  ASSERT_EQ(decision.notes.size(), 1);
-  EXPECT_FALSE(decision.notes[0].warning);
-  EXPECT_THAT(decision.notes[0].message, HasSubstr("from 2 executors to 3"));
+  ASSERT_EQ(decision.events.size(), 1);
+  EXPECT_FALSE(decision.events[0].warning);
+  EXPECT_THAT(decision.events[0].message, HasSubstr("from 2 executors to 3"));
 }
 
 TEST_F(ResizeTest, TheBrokerEndsFirstWithACheckpointForWhichItNeedsTheExecutors) {
   seen_.next_placement = Slots(4);
-  seen_.memory.room_since = kStart;
+  seen_.persisted.extra_capacity_since = kStart;
   seen_.now = kStart + absl::Seconds(100);
   Decision decision = Decide(seen_);
   EXPECT_THAT(Removed(decision), UnorderedElementsAre("train-broker-r0"));
   EXPECT_EQ(decision.state, JobState::kRestarting);
 
-  seen_.memory = decision.memory;
+  seen_.persisted = decision.persisted;
   seen_.placed = false;  // the placement that is kept is the first attempt's
   seen_.slots = Slots(4);
   seen_.clusters[0].pods[0].phase = PodPhase::kFailed;  // exit code 130: interrupted
   seen_.clusters[0].pods[0].exit_code = 130;
   decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 1) << "its end is expected";
+  EXPECT_EQ(decision.persisted.attempt, 1) << "its end is expected";
   EXPECT_EQ(Removed(decision).size(), 3);
 }
 
 TEST_F(ResizeTest, WhoChangesTheNumberIsNotKeptWaiting) {
   seen_.wanted_when_placed = 2;  // kubectl scale, from 2 to 4
   seen_.next_placement = Slots(4);
-  EXPECT_EQ(Decide(seen_).memory.attempt, 1);
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 1);
   seen_.next_placement.clear();
-  EXPECT_EQ(Decide(seen_).memory.attempt, 0) << "there is no room";
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 0) << "there is no room";
 }
 
 TEST_F(ResizeTest, FewerAreHadAtOnce) {
   seen_.wanted = 1;
   const Decision decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 1);
-  ASSERT_EQ(decision.notes.size(), 1);
-  EXPECT_THAT(decision.notes[0].message, HasSubstr("from 2 executors to 1"));
+  EXPECT_EQ(decision.persisted.attempt, 1);
+  ASSERT_EQ(decision.events.size(), 1);
+  EXPECT_THAT(decision.events[0].message, HasSubstr("from 2 executors to 1"));
 }
 
 TEST_F(ResizeTest, WithoutACheckpointARunningJobKeepsItsSteps) {
   spec().checkpoint.reset();
   seen_.wanted = 1;
   Decision decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 0);
+  EXPECT_EQ(decision.persisted.attempt, 0);
   EXPECT_EQ(Reason(decision, "Resizing"), "!NoCheckpoint");
-  seen_.memory.was_ready = false;
-  EXPECT_EQ(Decide(seen_).memory.attempt, 1) << "one that has not begun has none to lose";
+  seen_.persisted.was_ready = false;
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 1) << "one that has not begun has none to lose";
 }
 
 TEST_F(ResizeTest, ACheckpointThatGoesWithTheBrokersPodIsNone) {
   seen_.wanted = 1;
-  const auto keeps = [this] { return Decide(seen_).memory.attempt == 1; };
+  const auto keeps = [this] { return Decide(seen_).persisted.attempt == 1; };
   spec().checkpoint = job::Checkpoint{.path = "ckpt"};
   EXPECT_FALSE(keeps());
   EXPECT_EQ(Reason(Decide(seen_), "Resizing"), "!NoCheckpoint");
@@ -167,12 +167,12 @@ TEST_F(ResizeTest, AProposalWithFewerWaitsALittleForMoreRoom) {
   seen_.placed = false;
   seen_.placement_shortage = "2 of 4 executors find room";
   seen_.clusters[0].pods.clear();
-  seen_.memory.was_ready = false;
+  seen_.persisted.was_ready = false;
   Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Scheduled"), "!InsufficientCapacity");
   EXPECT_FALSE(decision.prepare);
   EXPECT_EQ(decision.requeue_after, kCapacityWait);
-  seen_.memory.short_since = kStart;
+  seen_.persisted.capacity_wait_since = kStart;
   seen_.now = kStart + kCapacityWait;
   decision = Decide(seen_);
   EXPECT_TRUE(decision.prepare);
@@ -186,7 +186,7 @@ TEST_F(ResizeTest, WhoFindsNoRoomForItsNextAttemptStillEndsTheOneBefore) {
   seen_.placed = false;
   seen_.slots.clear();
   seen_.placement_problem = "paris: room for 0";
-  seen_.memory.attempt = 1;
+  seen_.persisted.attempt = 1;
   const Decision decision = Decide(seen_);
   EXPECT_EQ(Reason(decision, "Scheduled"), "!PlacementFailed");
   EXPECT_THAT(Removed(decision), UnorderedElementsAre("train-broker-r0"));
@@ -196,7 +196,7 @@ TEST_F(ResizeTest, WhoFindsNoRoomForItsNextAttemptStillEndsTheOneBefore) {
 TEST_F(ResizeTest, LatePodsOfEarlierAttemptDoNotBlock) {
   seen_.wanted = 2;
   for (PodView& pod : seen_.clusters[0].pods) pod.attempt = 1;
-  seen_.memory.attempt = 1;
+  seen_.persisted.attempt = 1;
   seen_.clusters.push_back({.name = "tokyo"});
   seen_.clusters[1].pods.push_back(
       {.name = "old", .uid = "o", .role = manifests::kExecutorRole, .cluster = "tokyo", .phase = PodPhase::kRunning});
@@ -213,23 +213,23 @@ TEST_F(ResizeTest, ARuleMayMakeTheJobLeaveACluster) {
   pod.phase = PodPhase::kFailed;
   pod.reason = "Evicted";
   const Decision decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 1);
-  EXPECT_EQ(decision.memory.counted_restarts, 1);
-  ASSERT_TRUE(decision.memory.avoided.contains("paris"));
-  EXPECT_THAT(decision.memory.avoided.at("paris"), HasSubstr("rule spot"));
+  EXPECT_EQ(decision.persisted.attempt, 1);
+  EXPECT_EQ(decision.persisted.counted_restarts, 1);
+  ASSERT_TRUE(decision.persisted.avoided.contains("paris"));
+  EXPECT_THAT(decision.persisted.avoided.at("paris"), HasSubstr("rule spot"));
   EXPECT_THAT(decision.create, IsEmpty());
 }
 
 TEST_F(ResizeTest, ResumedJobIsPlacedOnAllClusters) {
   spec().suspend = true;
-  seen_.memory.avoided["tokyo"] = "was left";
+  seen_.persisted.avoided["tokyo"] = "was left";
   seen_.clusters[0].pods.clear();
   Decision decision = Decide(seen_);
-  EXPECT_EQ(decision.memory.attempt, 1) << "placements are kept for an attempt";
-  EXPECT_EQ(decision.memory.counted_restarts, 0);
-  EXPECT_TRUE(decision.memory.avoided.empty());
-  seen_.memory = decision.memory;
-  EXPECT_EQ(Decide(seen_).memory.attempt, 1) << "once";
+  EXPECT_EQ(decision.persisted.attempt, 1) << "placements are kept for an attempt";
+  EXPECT_EQ(decision.persisted.counted_restarts, 0);
+  EXPECT_TRUE(decision.persisted.avoided.empty());
+  seen_.persisted = decision.persisted;
+  EXPECT_EQ(Decide(seen_).persisted.attempt, 1) << "once";
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 //
 // A number is reported once. Who follows a page from here on knows by its last number what it has reported. Who begins to follow one, for
 // it is new or for another operator has led until now, tells what is no older than kReplayWindow: each becomes the same Event object
-// whichever writes it (kube::Event::Account), and a server remembers those for longer than that.
+// whichever writes it (kube::Event::Source), and a server remembers those for longer than that.
 #pragma once
 
 #include <cstdint>

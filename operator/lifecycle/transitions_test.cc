@@ -28,39 +28,39 @@ class TransitionsTest : public testing::DecideTest {
     pods().clear();
     AddRunning();
     for (PodView& pod : pods()) {
-      pod.attempt = seen_.memory.attempt;
+      pod.attempt = seen_.persisted.attempt;
       pod.ready = pod.ready && ready;
     }
     seen_.placed = true;
-    seen_.memory.was_ready = ready;
+    seen_.persisted.was_ready = ready;
     if (!ready) pods()[1].phase = PodPhase::kPending;
   }
   // The attempt before has left one Pod.
   void Restart() {
     Run(/*ready=*/true);
     pods().erase(pods().begin(), pods().begin() + 2);
-    seen_.memory.attempt = seen_.memory.restarts = seen_.memory.counted_restarts = 1;
-    seen_.memory.was_ready = false;
-    seen_.memory.restarting_since = kStart;
+    seen_.persisted.attempt = seen_.persisted.restarts = seen_.persisted.counted_restarts = 1;
+    seen_.persisted.was_ready = false;
+    seen_.persisted.restarting_since = kStart;
   }
   void Suspend(bool gone) {
     Run(/*ready=*/true);
-    spec().suspend = seen_.memory.was_suspended = true;
-    seen_.memory.suspending = !gone;
-    seen_.memory.was_ready = false;
+    spec().suspend = seen_.persisted.was_suspended = true;
+    seen_.persisted.suspending = !gone;
+    seen_.persisted.was_ready = false;
     if (!gone) return;
     pods().clear();
-    seen_.memory.started_at.reset();
-    seen_.memory.attempt = 1;
+    seen_.persisted.started_at.reset();
+    seen_.persisted.attempt = 1;
   }
   void End(bool well) {
     Run(/*ready=*/true);
-    (well ? seen_.memory.complete : seen_.memory.failed) = true;
-    seen_.memory.completed_at = kStart;
+    (well ? seen_.persisted.complete : seen_.persisted.failed) = true;
+    seen_.persisted.completed_at = kStart;
   }
   void Delete() {
     seen_.deleted_at = kStart;
-    seen_.clusters[0].anchor_terminating = seen_.clusters[0].anchor;
+    seen_.clusters[0].owner_config_map_terminating = seen_.clusters[0].owner_config_map;
   }
   void FindRoom() { seen_.slots = {{"paris", 0, false}, {"paris", 1, false}}; }
   void NoRoom() {
@@ -112,7 +112,7 @@ class TransitionsTest : public testing::DecideTest {
       {"the broker fails once too often",
        [this] {
          EndBroker(PodPhase::kFailed, 1);
-         seen_.memory.counted_restarts = spec().failure_policy.max_restarts;
+         seen_.persisted.counted_restarts = spec().failure_policy.max_restarts;
        }},
       {"the broker is gone", [this] { std::erase_if(pods(), [](const PodView& pod) { return pod.role == manifests::kBrokerRole; }); }},
       {"an executor fails",
@@ -125,7 +125,7 @@ class TransitionsTest : public testing::DecideTest {
       {"all is gone",
        [this] {
          pods().clear();
-         seen_.clusters[0].anchor = false;
+         seen_.clusters[0].owner_config_map = false;
        }},
       {"it is late", [this] { seen_.now = kStart + absl::Seconds(3600); }},
       {"it is suspended", [this] { spec().suspend = true; }},
@@ -188,9 +188,9 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
       seen_ = fresh;
       begin();
       change();
-      const PersistedState before = seen_.memory;
+      const PersistedState before = seen_.persisted;
       const Decision decision = Decide(seen_);
-      const PersistedState& after = decision.memory;
+      const PersistedState& after = decision.persisted;
       const bool deleting = decision.state == JobState::kDeleting;
       EXPECT_FALSE(after.complete && after.failed);
       EXPECT_TRUE(after.complete >= before.complete && after.failed >= before.failed) << "an end is for ever";
@@ -217,13 +217,13 @@ TEST_F(TransitionsTest, WhateverHappensSomeThingsHold) {
       EXPECT_TRUE(decision.state == JobState::kRunning || !says("Ready", true));
       EXPECT_EQ(says("Restarting", true), decision.restart.has_value());
       // A look at the status just written, before anything else has happened, counts nothing twice.
-      seen_.memory = after;
+      seen_.persisted = after;
       const DesiredCondition* const suspended = Find(decision, "Suspended");
-      seen_.memory.suspending = suspended != nullptr && suspended->reason == "Suspending";
+      seen_.persisted.suspending = suspended != nullptr && suspended->reason == "Suspending";
       if (after.attempt != before.attempt) NoRoom();  // the next one is placed again
       const Decision again = Decide(seen_);
-      EXPECT_EQ(again.memory.attempt, after.attempt);
-      EXPECT_EQ(again.memory.counted_restarts, after.counted_restarts);
+      EXPECT_EQ(again.persisted.attempt, after.attempt);
+      EXPECT_EQ(again.persisted.counted_restarts, after.counted_restarts);
       EXPECT_FALSE(again.restart.has_value());
     }
   }

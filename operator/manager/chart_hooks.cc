@@ -17,11 +17,11 @@ constexpr char kSuspend[] = "suspend", kDelete[] = "delete";
 int Stop(const HookFlags& flags, const std::vector<std::string>& namespaces, kube::ApiClient& hub, kube::Clock& clock) {
   std::stop_source stop;
   const daemon::OnStopSignal on_stop([&] { stop.request_stop(); });
-  const StopHow how = flags.stop_jobs == kDelete ? StopHow::kDelete : StopHow::kSuspend;
+  const StopMode how = flags.stop_jobs == kDelete ? StopMode::kDelete : StopMode::kSuspend;
   const absl::Status status =
       StopJobs(hub, clock, {.how = how, .namespaces = namespaces, .timeout = absl::Seconds(flags.stop_timeout_s)}, stop.get_token());
   if (!status.ok()) return daemon::ReportError(status);
-  std::printf(how == StopHow::kDelete ? "no job is left\n" : "no job runs\n");
+  std::printf(how == StopMode::kDelete ? "no job is left\n" : "no job runs\n");
   return daemon::kExitDone;
 }
 

@@ -73,12 +73,14 @@ FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clus
                              "1: the watches on the FusionCluster are alive; 0: it cannot be reached or its credentials are refused.",
                              {"cluster"}},
                             [this](const Tell& tell) {
-                              for (const auto& [name, presence] : read_clusters_()) tell(presence.connected ? 1 : 0, {name});
+                              for (const auto& [name, connection_state] : read_clusters_())
+                                tell(connection_state.connected ? 1 : 0, {name});
                             });
   registry.AddCallbackGauge(
       {"cluster_disconnected_seconds", "Since the FusionCluster's status says that it cannot be worked with; 0: it can.", {"cluster"}},
       [this](const Tell& tell) {
-        for (const auto& [name, presence] : read_clusters_()) tell(absl::ToDoubleSeconds(presence.away_for), {name});
+        for (const auto& [name, connection_state] : read_clusters_())
+          tell(absl::ToDoubleSeconds(connection_state.disconnected_for), {name});
       });
 }
 

@@ -21,7 +21,7 @@ namespace fusionllm::op::manager {
 class FleetMetrics {
  public:
   using Jobs = std::function<std::vector<std::shared_ptr<const cache::JobView>>()>;
-  using Clusters = std::function<std::map<std::string, cache::Presence>()>;  // by name
+  using Clusters = std::function<std::map<std::string, cache::ConnectionState>()>;  // by name
 
   // `registry` must outlive it, and may be scraped only while it lives. Both are called with each scrape, on its thread.
   FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters);

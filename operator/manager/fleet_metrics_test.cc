@@ -32,7 +32,7 @@ class FleetMetricsTest : public ::testing::Test {
   }
 
   std::vector<std::shared_ptr<const cache::JobView>> jobs_;
-  std::map<std::string, cache::Presence> clusters_;
+  std::map<std::string, cache::ConnectionState> clusters_;
   metrics::Registry registry_{"test", "0"};
   FleetMetrics fleet_{registry_, [this] { return jobs_; }, [this] { return clusters_; }};
 };
@@ -84,7 +84,7 @@ TEST_F(FleetMetricsTest, JobsThatNameThisOperatorAreOurs) {
 }
 
 TEST_F(FleetMetricsTest, AClusterIsConnectedOrNot) {
-  clusters_ = {{"paris", {.connected = true}}, {"tokyo", {.connected = false, .away_for = absl::Seconds(90)}}};
+  clusters_ = {{"paris", {.connected = true}}, {"tokyo", {.connected = false, .disconnected_for = absl::Seconds(90)}}};
   EXPECT_THAT(registry_.Text(), AllOf(HasSubstr("fusionllm_cluster_connected{cluster=\"paris\"} 1\n"),
                                       HasSubstr("fusionllm_cluster_connected{cluster=\"tokyo\"} 0\n"),
                                       HasSubstr("fusionllm_cluster_disconnected_seconds{cluster=\"paris\"} 0\n"),

@@ -15,9 +15,9 @@ void LogUncompared(const absl::Status& status) {
 
 }  // namespace
 
-HubCleanup::HubCleanup(std::function<void()> tidy, cache::ClusterCache& hub, cache::JobCache& jobs, controller::OrphanCollector& collector,
-                       kube::Clock& clock)
-    : tidy_(std::move(tidy)),
+HubCleanup::HubCleanup(std::function<void()> forget_expired, cache::ClusterCache& hub, cache::JobCache& jobs,
+                       controller::OrphanCollector& collector, kube::Clock& clock)
+    : forget_expired_(std::move(forget_expired)),
       hub_(hub),
       jobs_(jobs),
       collector_(collector),
@@ -25,7 +25,7 @@ HubCleanup::HubCleanup(std::function<void()> tidy, cache::ClusterCache& hub, cac
       compare_at_(clock.Monotonic() + cache::ClusterCache::kCompareEvery) {}
 
 kube::ReconcileResult HubCleanup::RunPeriodicCleanup(const std::stop_token& stop) {
-  tidy_();
+  forget_expired_();
   if (clock_.Monotonic() >= compare_at_) {
     compare_at_ = clock_.Monotonic() + cache::ClusterCache::kCompareEvery;
     LogUncompared(hub_.CompareWithServer(stop));

@@ -16,8 +16,8 @@ namespace fusionllm::op::manager {
 // For one thread at a time.
 class HubCleanup {
  public:
-  // All must outlive it. `tidy` drops what others keep for nothing any more.
-  HubCleanup(std::function<void()> tidy, cache::ClusterCache& hub, cache::JobCache& jobs, controller::OrphanCollector& collector,
+  // All must outlive it. `forget_expired` drops what others keep for nothing any more.
+  HubCleanup(std::function<void()> forget_expired, cache::ClusterCache& hub, cache::JobCache& jobs, controller::OrphanCollector& collector,
              kube::Clock& clock);
 
   // One round, and when the next is due. The caches are compared in the first that is ClusterCache::kCompareEvery after the last time.
@@ -25,7 +25,7 @@ class HubCleanup {
   kube::ReconcileResult RunPeriodicCleanup(const std::stop_token& stop);
 
  private:
-  const std::function<void()> tidy_;
+  const std::function<void()> forget_expired_;
   cache::ClusterCache& hub_;
   cache::JobCache& jobs_;
   controller::OrphanCollector& collector_;

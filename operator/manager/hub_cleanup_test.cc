@@ -45,7 +45,7 @@ class HubCleanupTest : public ::testing::Test {
   kube::Clock& real_ = kube::RealClock();  // of the caches: the test moves the housekeeper's alone
   kube::testing::FakeClock clock_;
   kube::testing::FakeApiServer server_{real_};
-  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, real_};
+  kube::RestClient client_{{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"}, {}, real_};
   kube::HeartbeatClient reads_{client_, real_};
   cache::ClusterCache hub_{"local", "hub", reads_, client_, real_, nullptr, [](const kube::ObjectKey&, bool) {}};
   cache::JobCache jobs_{{}, "hub", "hub-uid", reads_, real_, nullptr, [](const kube::ObjectKey&, bool) {}};

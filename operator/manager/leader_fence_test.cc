@@ -16,7 +16,7 @@ using nlohmann::json;
 class LeaderFenceTest : public ::testing::Test {
  protected:
   LeaderFenceTest()
-      : client_({.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"}, {}, clock_) {}
+      : client_({.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"}, {}, clock_) {}
   // Another writes the Lease, or the same with another count.
   void Write(const std::string& holder, int64_t transitions) {
     const kube::Resource leases{"coordination.k8s.io", "v1", "leases", "Lease", true};

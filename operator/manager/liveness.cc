@@ -2,11 +2,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 
 namespace fusionllm::op::manager {
 
-absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration timeout) {
+absl::Status CheckWorkers(const kube::QueueMetrics& queues, absl::Duration timeout) {
   for (const auto& [name, work] : queues.UnfinishedWork()) {
     if (work.longest < timeout || absl::StartsWith(name, federation::kMemberQueue)) continue;
     return absl::UnavailableError(

@@ -13,6 +13,6 @@ inline constexpr absl::Duration kStuckAfter = absl::Minutes(10);
 
 // Unavailable, naming queue and time, where a worker of one of `queues` has been at one key for `timeout`. Members' own queues are left
 // out: what hangs there is the member, and a new process would hang as well. Thread-safe, does not block.
-absl::Status CheckAtWork(const kube::QueueMetrics& queues, absl::Duration timeout = kStuckAfter);
+absl::Status CheckWorkers(const kube::QueueMetrics& queues, absl::Duration timeout = kStuckAfter);
 
 }  // namespace fusionllm::op::manager

@@ -9,7 +9,7 @@
 #include "lib/kube/queue/work_queue.h"
 #include "lib/kube/testing/fake_api_server.h"
 #include "lib/kube/testing/fake_clock.h"
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 
 namespace fusionllm::op::manager {
 namespace {
@@ -25,13 +25,13 @@ TEST_F(LivenessTest, AWorkerThatIsStuckIsNamed) {
   kube::WorkQueue idle("idle", clock_, &queues_), busy("fusioncluster", clock_, &queues_);
   busy.Add({"", "", "paris"});
   clock_.Advance(2 * kStuckAfter);
-  EXPECT_TRUE(CheckAtWork(queues_).ok()) << "what waits is not stuck: there may be no leader to work";
+  EXPECT_TRUE(CheckWorkers(queues_).ok()) << "what waits is not stuck: there may be no leader to work";
   const auto key = busy.Get();
-  EXPECT_TRUE(CheckAtWork(queues_).ok());
+  EXPECT_TRUE(CheckWorkers(queues_).ok());
   clock_.Advance(kStuckAfter);
-  EXPECT_EQ(CheckAtWork(queues_).message(), "a worker of queue fusioncluster has been at one key for 10m");
+  EXPECT_EQ(CheckWorkers(queues_).message(), "a worker of queue fusioncluster has been at one key for 10m");
   busy.Done(*key);
-  EXPECT_TRUE(CheckAtWork(queues_).ok());
+  EXPECT_TRUE(CheckWorkers(queues_).ok());
 }
 
 TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
@@ -39,10 +39,10 @@ TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
   server.AddFault({.times = 1'000'000, .kind = kube::testing::Fault::Kind::kHang});
   federation::MemberContext context{.origin = "hub", .clock = &clock_, .queue_metrics = &queues_};
   context.changed = [](const kube::ObjectKey&, bool) {};
-  federation::MemberLink link(
+  federation::MemberConnection connection(
       "paris",
       std::make_unique<kube::RestClient>(
-          kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+          kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
           kube::RestClientOptions{}, kube::RealClock()),
       context, [] {});
   const std::string queue = absl::StrCat(federation::kMemberQueue, "paris");
@@ -50,11 +50,11 @@ TEST_F(LivenessTest, StuckMemberQueueKeepsLiveness) {
   for (int i = 0; i < 60'000 && server.requests().empty(); ++i) kube::RealClock().WaitFor(absl::Milliseconds(1), {});
   clock_.Advance(kStuckAfter);
   ASSERT_GE(queues_.UnfinishedWork()[queue].longest, kStuckAfter);
-  EXPECT_TRUE(CheckAtWork(queues_).ok());
+  EXPECT_TRUE(CheckWorkers(queues_).ok());
   // It waits for that worker by the test's clock.
   std::atomic<bool> stopped = false;
   const std::jthread stopping([&] {
-    link.Stop();
+    connection.Stop();
     stopped = true;
   });
   while (!stopped) {

@@ -110,7 +110,7 @@ federation::MemberContext Operator::MakeMemberContext() {
               [this](cache::Member& member, std::stop_token stop) {
                 return leads_ ? collector_.Collect(member, std::move(stop)) : kube::ReconcileResult::RequeueAfter(kStandbyAgain);
               },
-          .grew = [this] { EnqueueWaitingJobs(); },
+          .on_capacity_increase = [this] { EnqueueWaitingJobs(); },
           .limits = member_options_.limits,
           .namespaces = [this](const std::string& cluster) { return NamespacesIn(cluster); }};
 }
@@ -126,12 +126,12 @@ federation::RegistryOptions Operator::MakeRegistryOptions() {
               },
           .hub = &hub_,
           .conflict = [this](const std::string& cluster) { return reconciler_.conflicts().In(cluster); },
-          .changed_for_all = [this] { jobs_.TouchAll(); },
+          .changed_for_all = [this] { jobs_.ResyncAll(); },
           .status_written = [this] { metrics_.jobs.WroteStatus(manifests::kFusionClusters.plural); },
-          .left = [this](const std::string& cluster) { collector_.Leave(cluster); },
+          .removed = [this](const std::string& cluster) { collector_.Leave(cluster); },
           .may_list = [this] { return ready_.load(); },
-          .may_tell = [this] { return leads_.load(); },
-          .record = [this](const kube::ObjectMeta& cluster, const lifecycle::Note& note) { events_.RecordOf(cluster, note); }};
+          .may_write_status = [this] { return leads_.load(); },
+          .record = [this](const kube::ObjectMeta& cluster, const lifecycle::EventRecord& note) { events_.RecordOf(cluster, note); }};
 }
 
 controller::ReconcilerOptions Operator::MakeReconcilerOptions() {
@@ -143,7 +143,7 @@ controller::ReconcilerOptions Operator::MakeReconcilerOptions() {
                 cluster.empty() ? EnqueueJob(job, /*urgent=*/true) : members_.Enqueue(cluster, job, /*urgent=*/true);
               },
           .fence = options_.flags.elect ? &fence_ : nullptr,
-          .advisor = hints_.get(),
+          .hints = hints_.get(),
           .measured = &links_,
           .workloads = &workloads_,
           .metrics = &metrics_.jobs};
@@ -186,7 +186,7 @@ kube::ReconcileResult Operator::Reconcile(const kube::WorkKey& key, std::stop_to
 }
 
 absl::Status Operator::CheckAlive() const {
-  absl::Status at_work = CheckAtWork(metrics_.queues);
+  absl::Status at_work = CheckWorkers(metrics_.queues);
   return at_work.ok() ? elector_.Check() : at_work;
 }
 
@@ -222,7 +222,7 @@ absl::Status Operator::Sync(const std::stop_token& stop) {
     return absl::DeadlineExceededError("cannot list FusionJobs, FusionClusters, pods and config maps of the hub; the log says why");
   }
   ready_ = true;  // a standby is ready to take over
-  members_.TouchAll();
+  members_.ResyncAll();
   base::Log(base::LogLevel::kInfo, absl::StrCat("watching FusionJobs on ", client_.server()));
   return absl::OkStatus();
 }
@@ -236,7 +236,7 @@ absl::Status Operator::Lead(const std::stop_token& stop) {
 
 // What came before this process led was left alone.
 void Operator::EnqueueAll() {
-  members_.TouchAll();
+  members_.ResyncAll();
   for (const std::shared_ptr<const cache::JobView>& job : jobs_.All()) {
     EnqueueJob({job->identity.ns, job->identity.name}, /*urgent=*/false);
     for (const kubeapi::ClusterStatus& part : job->status.cluster_statuses) {
@@ -255,7 +255,7 @@ void Operator::RunControllers(const std::stop_token& stop) {
                               return kube::ReconcileResult::Done();
                             },
                             {.workers = 1});
-  HubCleanup hub_cleanup([this] { reconciler_.Tidy(); }, hub_, jobs_, collector_, clock_);
+  HubCleanup hub_cleanup([this] { reconciler_.ForgetExpired(); }, hub_, jobs_, collector_, clock_);
   kube::Controller cleanup(cleanup_queue_, clock_, &metrics_.controllers,
                            [&](const kube::WorkKey&, const std::stop_token& stopping) { return hub_cleanup.RunPeriodicCleanup(stopping); },
                            {.workers = 1, .report = LogFailure, .describe = [](const kube::WorkKey& key) {

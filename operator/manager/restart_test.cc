@@ -59,7 +59,7 @@ class Gate : public kube::Transport {
 
 std::unique_ptr<kube::ApiClient> ClientOf(std::shared_ptr<kube::Transport> transport, kube::Clock& clock) {
   return std::make_unique<kube::RestClient>(
-      kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::FixedCredentials({}), .server = "test"},
+      kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::StaticCredentials({}), .server = "test"},
       kube::RestClientOptions{.user_agent = kOperatorAgent, .requests_per_second = 1e6, .burst = 1'000'000}, clock);
 }
 
@@ -79,7 +79,7 @@ class TestOperator {
                                                                    const kubeapi::FusionClusterSpec&) { return ClientOf(member, clock); },
                    .hub = &hub_,
                    .connect_timeout = absl::ZeroDuration(),
-                   .changed_for_all = [this] { jobs_.TouchAll(); }},
+                   .changed_for_all = [this] { jobs_.ResyncAll(); }},
                   *client_, {.origin = kOrigin, .clock = &clock, .reconcile = reconcile_, .changed = changed_}),
         reconciler_({.images = {"b", "s", "e", ""},
                      .enqueue = [this](const std::string& cluster,

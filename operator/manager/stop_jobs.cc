@@ -21,9 +21,9 @@ constexpr size_t kMaxNamed = 10;
 // Not the operator's: what it says of spec is its user's, and would be taken back by the next operator otherwise.
 constexpr char kManager[] = "fusion-operator-uninstall";
 
-bool IsStopped(const cache::JobView& job, StopHow how) {
+bool IsStopped(const cache::JobView& job, StopMode how) {
   if (!job.ours) return true;
-  if (how == StopHow::kDelete || job.deleted_at.has_value()) return false;  // until it is gone
+  if (how == StopMode::kDelete || job.deleted_at.has_value()) return false;  // until it is gone
   if (kubeapi::IsFinished(job.status.conditions)) return true;
   const kubeapi::Condition* const suspended = kubeapi::FindCondition(job.status.conditions, "Suspended");
   // Said of this very spec: of a job that was suspended before and resumed the operator may not have said anything yet.
@@ -65,7 +65,7 @@ class Stopper {
  private:
   void Ask(const cache::JobView& job, const std::stop_token& stop) {
     const kube::ObjectKey key{job.identity.ns, job.identity.name};
-    const bool suspend = options_.how == StopHow::kSuspend;
+    const bool suspend = options_.how == StopMode::kSuspend;
     if (suspend && job.suspend()) return;  // it is for the operator now
     const absl::StatusOr<std::string> answer = suspend
                                                    ? hub_.Patch(manifests::kFusionJobs, key, kube::PatchType::kMerge,

@@ -14,13 +14,13 @@
 
 namespace fusionllm::op::manager {
 
-enum class StopHow {
+enum class StopMode {
   kSuspend,  // they stay, without Pods, and go on from their checkpoint when somebody clears spec.suspend
   kDelete,
 };
 
 struct StopJobsOptions {
-  StopHow how = StopHow::kSuspend;
+  StopMode how = StopMode::kSuspend;
   std::vector<std::string> namespaces = {};  // whose jobs are the operator's; empty: all
   absl::Duration timeout = absl::Minutes(4);
 };

@@ -29,7 +29,7 @@ class StopJobsTest : public ::testing::Test {
   StopJobsTest() {
     server_.Serve(manifests::kFusionJobs);
     client_ = std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{}, clock_);
   }
 
@@ -160,7 +160,7 @@ TEST_F(StopJobsTest, DeletedJobsAreWaitedForUntilTheirFinalizerIsOff) {
   SetCondition("default", "over", "Complete");
   kube::testing::WatchRecorder watch(*client_, manifests::kFusionJobs, "", {});
   ASSERT_TRUE(watch.WaitForOpen());
-  std::future<absl::Status> done = Begin({.how = StopHow::kDelete, .timeout = absl::Minutes(1)});
+  std::future<absl::Status> done = Begin({.how = StopMode::kDelete, .timeout = absl::Minutes(1)});
   watch.WaitForEvents(4);
   EXPECT_TRUE(Job("default", "a")["metadata"].contains("deletionTimestamp"));
   LetGo("default", "a");

@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "lib/kube/api/amounts.h"
 #include "lib/kube/api/json_fields.h"
+#include "lib/kube/api/resource_list.h"
 
 namespace fusionllm::op::manifests {
 namespace {
@@ -42,7 +42,7 @@ bool AsksFor(std::initializer_list<absl::string_view> prefixes, const json& reso
       const bool named =
           std::any_of(prefixes.begin(), prefixes.end(), [&](absl::string_view each) { return absl::StartsWith(name, each); });
       if (!named) continue;
-      const auto count = kube::ParseAmount(name, amount.is_string() ? amount.get<std::string>() : amount.dump());
+      const auto count = kube::ParseResourceQuantity(name, amount.is_string() ? amount.get<std::string>() : amount.dump());
       if (!count.ok() || *count > 0) return true;  // the API server says what is wrong with it
     }
   }
@@ -60,7 +60,7 @@ json* Under(json* object, const char* key, const json& made) {
 absl::Status AddAffinity(const DeviceKind& kind, json& pod) {
   json wanted = json::array({{{"key", kind.label}, {"operator", "In"}, {"values", kind.values}}});
   if (!kind.memory_label.empty()) {
-    wanted.push_back({{"key", kind.memory_label}, {"operator", "Gt"}, {"values", {absl::StrCat(kind.least_mebibytes - 1)}}});
+    wanted.push_back({{"key", kind.memory_label}, {"operator", "Gt"}, {"values", {absl::StrCat(kind.min_mebibytes - 1)}}});
   }
   const absl::Status wrong =
       absl::InvalidArgumentError("spec.executors.template: spec.affinity.nodeAffinity: has a field of the wrong type in it");
@@ -78,26 +78,26 @@ absl::Status AddAffinity(const DeviceKind& kind, json& pod) {
   return absl::OkStatus();
 }
 
-absl::Status AskForMemory(int64_t least_bytes, json& resources) {
+absl::Status RequestMemory(int64_t min_bytes, json& resources) {
   for (const char* part : {"limits", "requests"}) {
     const json& given = At(resources, part, kube::kMemory);
     if (given.is_null()) continue;
     const std::string text = given.is_string() ? given.get<std::string>() : given.dump();
-    const auto bytes = kube::ParseAmount(kube::kMemory, text);
-    if (!bytes.ok() || *bytes >= least_bytes) return absl::OkStatus();  // the API server says what is wrong with it
+    const auto bytes = kube::ParseResourceQuantity(kube::kMemory, text);
+    if (!bytes.ok() || *bytes >= min_bytes) return absl::OkStatus();  // the API server says what is wrong with it
     return absl::InvalidArgumentError(absl::StrCat("spec.executors.template: ", part, ".memory of ", text,
                                                    " is less than spec.placement.minMemory, ",
-                                                   kube::AmountText(kube::kMemory, least_bytes)));
+                                                   kube::QuantityText(kube::kMemory, min_bytes)));
   }
   json* const requests = Under(&resources, "requests", json::object());
   if (requests == nullptr) return absl::InvalidArgumentError("spec.executors.template: resources.requests: must be a mapping");
-  (*requests)[kube::kMemory] = absl::StrCat(least_bytes);
+  (*requests)[kube::kMemory] = absl::StrCat(min_bytes);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& kind, const std::string& container, json& pod) {
+absl::Status RequestHardware(const job::Placement& placement, const DeviceKind& kind, const std::string& container, json& pod) {
   json& main = ContainerOf(pod, container);
   json resources = kube::MappingOf(At(main, "resources"));
   if (!kind.label.empty()) {
@@ -109,7 +109,7 @@ absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& k
     (*limits)[kind.resource] = "1";
   }
   if (placement.min_memory.has_value() && !AsksForDevices(resources)) {
-    const absl::Status status = AskForMemory(placement.min_memory->bytes, resources);
+    const absl::Status status = RequestMemory(placement.min_memory->bytes, resources);
     if (!status.ok()) return status;
   }
   if (!resources.empty()) main["resources"] = std::move(resources);

@@ -17,12 +17,12 @@ struct DeviceKind {
   std::vector<std::string> values;  // any of these
   std::string resource;             // by which a pod asks for one such device; empty: none
   std::string memory_label;         // says how much memory a device has, in MiB; empty: no bound
-  int64_t least_mebibytes = 0;
+  int64_t min_mebibytes = 0;
 };
 
 // Makes the pod ask for nodes with that device, and for one device unless its template does, and for the memory that spec.placement asks
 // of a device that is a node. InvalidArgument: the template grants less memory than that.
-absl::Status AskForHardware(const job::Placement& placement, const DeviceKind& kind, const std::string& container, nlohmann::json& pod);
+absl::Status RequestHardware(const job::Placement& placement, const DeviceKind& kind, const std::string& container, nlohmann::json& pod);
 
 // Where the container asks for a device of NVIDIA's, whole ("nvidia.com/gpu") or in part ("nvidia.com/mig-..."), and its image is `plain`,
 // it gets `cuda` instead, if that is not empty. An image of the job's own stays.

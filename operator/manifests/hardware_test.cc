@@ -19,10 +19,10 @@ json PodWith(const json& resources = json::object()) {
 
 const DeviceKind kGpu{.label = "nvidia.com/gpu.product", .values = {"NVIDIA-L4"}, .resource = "nvidia.com/gpu"};
 
-absl::Status Ask(const DeviceKind& kind, json& pod, std::optional<int64_t> least_bytes = std::nullopt) {
+absl::Status Ask(const DeviceKind& kind, json& pod, std::optional<int64_t> min_bytes = std::nullopt) {
   job::Placement placement;
-  if (least_bytes.has_value()) placement.min_memory = job::ByteSize{*least_bytes};
-  return AskForHardware(placement, kind, "executor", pod);
+  if (min_bytes.has_value()) placement.min_memory = job::ByteSize{*min_bytes};
+  return RequestHardware(placement, kind, "executor", pod);
 }
 
 TEST(HardwareTest, WhoAsksForNvidiaGetsTheImageForIt) {
@@ -93,7 +93,7 @@ TEST(HardwareTest, ADevicesMemoryIsBoundedByItsLabel) {
   json pod = PodWith();
   DeviceKind kind = kGpu;
   kind.memory_label = "nvidia.com/gpu.memory";
-  kind.least_mebibytes = 16384;
+  kind.min_mebibytes = 16384;
   EXPECT_TRUE(Ask(kind, pod, int64_t{16} << 30).ok());
   const json& required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
   EXPECT_EQ(required["nodeSelectorTerms"][0]["matchExpressions"][1],

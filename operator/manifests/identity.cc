@@ -11,7 +11,7 @@
 
 namespace fusionllm::op::manifests {
 
-int64_t Training(const std::vector<ExecutorSlot>& slots) {
+int64_t CountTraining(const std::vector<ExecutorSlot>& slots) {
   return std::count_if(slots.begin(), slots.end(), [](const ExecutorSlot& slot) { return !slot.spare; });
 }
 

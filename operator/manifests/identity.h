@@ -23,18 +23,19 @@ inline constexpr char kForceDeleteAnnotation[] = "fusionllm.io/force-delete";
 // Of a FusionJob, by Kueue: the LocalQueue that it waits in, and the WorkloadPriorityClass that it has there.
 inline constexpr char kQueueNameLabel[] = "kueue.x-k8s.io/queue-name";
 inline constexpr char kQueuePriorityLabel[] = "kueue.x-k8s.io/priority-class";
-// Of an anchor: what was made beside it, and where pods of its cluster find the broker.
+// Of an owner ConfigMap: what was made beside it, and where pods of its cluster find the broker.
 inline constexpr char kPreparedAnnotation[] = "fusionllm.io/prepared";
 inline constexpr char kBrokerAnnotation[] = "fusionllm.io/broker-address";
-// Of an anchor: the leader that wrote it last, counted, and of a Pod, the one that made it; of an anchor: that it stays although its job is
-// gone, as the job asked for.
+// Of an owner ConfigMap: the leader that wrote it last, counted, and of a Pod, the one that made it; of an owner ConfigMap: that it stays
+// although its job is gone, as the job asked for.
 inline constexpr char kEpochAnnotation[] = "fusionllm.io/epoch";
 inline constexpr char kPreservedAnnotation[] = "fusionllm.io/preserved";
-// Of the hub's anchor: where the executors of an attempt go, how many the job wanted then, and the broker's address for other clusters.
+// Of the hub's owner ConfigMap: where the executors of an attempt go, how many the job wanted then, and the broker's address for other
+// clusters.
 inline constexpr char kPlacementAnnotation[] = "fusionllm.io/placement";
 inline constexpr char kWantedAnnotation[] = "fusionllm.io/executors-wanted";
 inline constexpr char kRemoteBrokerAnnotation[] = "fusionllm.io/broker-address-remote";
-// Of an anchor: what the preparation of its cluster waits for; where the executors there are reached from other clusters.
+// Of an owner ConfigMap: what the preparation of its cluster waits for; where the executors there are reached from other clusters.
 inline constexpr char kWaitingAnnotation[] = "fusionllm.io/waiting-for";
 inline constexpr char kExecutorAddressesAnnotation[] = "fusionllm.io/executor-addresses";
 // Which of them may have a Service there, whether that has an address or not: noted before it is made.
@@ -49,7 +50,7 @@ inline constexpr char kBrokerLostReason[] = "BrokerLost";
 
 inline constexpr char kBrokerRole[] = "broker";
 inline constexpr char kExecutorRole[] = "executor";
-inline constexpr char kAnchorRole[] = "anchor";
+inline constexpr char kOwnerConfigMapRole[] = "anchor";
 inline constexpr char kTombstoneRole[] = "tombstone";
 
 struct JobIdentity {
@@ -71,7 +72,7 @@ struct ExecutorSlot {
   bool operator==(const ExecutorSlot&) const = default;
 };
 
-int64_t Training(const std::vector<ExecutorSlot>& slots);  // spares left out
+int64_t CountTraining(const std::vector<ExecutorSlot>& slots);  // spares left out
 // "paris-0": what plans, logs and pins call the device.
 std::string DeviceName(const ExecutorSlot& slot);
 // The executors of an attempt in one line, as it is kept, and back; nothing when the text is none or of another attempt.

@@ -28,7 +28,7 @@ absl::StatusOr<JobCredentials> JobCredentials::Create(const std::string& job_nam
 
 absl::StatusOr<JobCredentials> JobCredentials::FromFiles(const Files& files) {
   for (const char* name : {kAuthorityCertificate, kAuthorityKey, kToken}) {
-    if (!files.contains(name)) return absl::InvalidArgumentError(absl::StrCat("the job's authority has no ", name));
+    if (!files.contains(name)) return absl::InvalidArgumentError(absl::StrCat("the job's certificate authority has no ", name));
   }
   FUSIONLLM_RETURN_IF_ERROR(security::ParseJoinToken(files.at(kToken)).status());
   FUSIONLLM_ASSIGN_OR_RETURN(security::CertificateAuthority authority,

@@ -17,7 +17,7 @@ using ::testing::Not;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
 
-security::CredentialTexts Of(const Files& files, const std::string& name) {
+security::PemCredentials Of(const Files& files, const std::string& name) {
   return {files.at("ca.pem"), files.at(name + ".pem"), files.at(name + ".key")};
 }
 

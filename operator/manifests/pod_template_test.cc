@@ -65,7 +65,7 @@ absl::StatusOr<json> Build(const json& pod_template) {
   job::Placement placement;
   placement.min_memory = job::ByteSize{int64_t{1} << 30};
   const DeviceKind kind{.label = "nvidia.com/gpu.product", .values = {"NVIDIA-L4"}};
-  if (absl::Status status = AskForHardware(placement, kind, "executor", *pod); !status.ok()) return status;
+  if (absl::Status status = RequestHardware(placement, kind, "executor", *pod); !status.ok()) return status;
   return pod;
 }
 

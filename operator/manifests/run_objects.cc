@@ -161,17 +161,17 @@ std::vector<std::string> DataDevices(const job::FusionJob& job, const std::vecto
   return devices;
 }
 
-Owner OwnerConfigMapReference(const JobIdentity& job, const std::string& anchor_uid) {
-  return {"v1", "ConfigMap", OwnerConfigMapName(job), anchor_uid};
+Owner OwnerConfigMapReference(const JobIdentity& job, const std::string& owner_config_map_uid) {
+  return {"v1", "ConfigMap", OwnerConfigMapName(job), owner_config_map_uid};
 }
 
 json OwnerConfigMapObject(const JobIdentity& job, const std::string& cluster) {
-  json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", Metadata(job, OwnerConfigMapName(job), {})}};
-  anchor["metadata"]["labels"][kRoleLabel] = kAnchorRole;
-  anchor["metadata"]["labels"][kClusterLabel] = cluster;
-  anchor["metadata"]["annotations"] = {
+  json owner_config_map = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", Metadata(job, OwnerConfigMapName(job), {})}};
+  owner_config_map["metadata"]["labels"][kRoleLabel] = kOwnerConfigMapRole;
+  owner_config_map["metadata"]["labels"][kClusterLabel] = cluster;
+  owner_config_map["metadata"]["annotations"] = {
       {"fusionllm.io/description", "Owns everything of this job in this cluster: deleting it ends the job's pods here."}};
-  return anchor;
+  return owner_config_map;
 }
 
 std::string JobDocument(const job::FusionJob& job) {
@@ -410,7 +410,7 @@ absl::StatusOr<json> ExecutorPod(const JobIdentity& identity, const job::FusionJ
   absl::StatusOr<json> pod = Finish(parts, job.spec.executors.pod_template.json, "executors", identity, owner);
   if (!pod.ok()) return pod;
   if (!addresses.advertised.empty()) (*pod)["metadata"]["annotations"][kAdvertisedAnnotation] = addresses.advertised;
-  const absl::Status asked = AskForHardware(job.spec.placement, hardware, kExecutorRole, *pod);
+  const absl::Status asked = RequestHardware(job.spec.placement, hardware, kExecutorRole, *pod);
   if (!asked.ok()) return asked;
   UseCudaImage(images.executor, images.executor_cuda, kExecutorRole, *pod);
   ComputeOnGpu(kExecutorRole, *pod);

@@ -1,8 +1,8 @@
 // The Kubernetes objects of one job: pure functions from the job and where it runs to JSON. What they say is in
 // docs/concepts/federation.md.
 //
-// In each cluster one anchor (a ConfigMap) owns all that is made there for the job, so that deleting it cleans up by the cluster's own
-// garbage collector. The broker's pod has the scheduler beside it as a sidecar: a run plans with its own, on loopback.
+// In each cluster one owner ConfigMap owns all that is made there for the job, so that deleting it cleans up by the cluster's
+// own garbage collector. The broker's pod has the scheduler beside it as a sidecar: a run plans with its own, on loopback.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ inline constexpr char kScratchFolder[] = "/scratch";  // where an executor puts 
 struct Owner {
   std::string api_version, kind, name, uid;
 };
-Owner OwnerConfigMapReference(const JobIdentity& job, const std::string& anchor_uid);
+Owner OwnerConfigMapReference(const JobIdentity& job, const std::string& owner_config_map_uid);
 
 // ConfigMap.
 nlohmann::json OwnerConfigMapObject(const JobIdentity& job, const std::string& cluster);

@@ -10,17 +10,19 @@
 namespace fusionllm::op::placement {
 namespace {
 
-bool AsksForDevices(const cache::PodShape& shape) {
-  return std::any_of(shape.requests.begin(), shape.requests.end(),
+bool AsksForDevices(const cache::PodRequirements& requirements) {
+  return std::any_of(requirements.requests.begin(), requirements.requests.end(),
                      [](const auto& entry) { return entry.first.find('/') != std::string::npos; });
 }
 
 // Without accelerators a device is a node.
-int64_t DevicesOf(const cache::PodShape& shape, const cache::FreeCapacity& room) { return AsksForDevices(shape) ? room.pods : room.nodes; }
+int64_t DevicesOf(const cache::PodRequirements& requirements, const cache::FreeCapacity& room) {
+  return AsksForDevices(requirements) ? room.pods : room.nodes;
+}
 
-// What accelerator a pod of that shape has on a node; "": none.
-std::string ProductOn(const cache::NodeCapacity& node, const cache::PodShape& shape, const manifests::DeviceKind& hardware) {
-  for (const auto& [resource, amount] : shape.requests) {
+// What accelerator a pod with those requirements has on a node; "": none.
+std::string ProductOn(const cache::NodeCapacity& node, const cache::PodRequirements& requirements, const manifests::DeviceKind& hardware) {
+  for (const auto& [resource, amount] : requirements.requests) {
     if (amount > 0 && resource.find('/') != std::string::npos) return cache::ProductOf(node, resource);
   }
   const auto label = node.labels.find(hardware.label);
@@ -28,20 +30,20 @@ std::string ProductOn(const cache::NodeCapacity& node, const cache::PodShape& sh
 }
 
 // Of the nodes with room; without any, of all: that more of them are made is all that is known.
-std::map<std::string, int64_t> Products(const cache::PodShape& shape, const manifests::DeviceKind& hardware,
+std::map<std::string, int64_t> Products(const cache::PodRequirements& requirements, const manifests::DeviceKind& hardware,
                                         const cache::ClusterCapacity& capacity, const cache::FreeCapacity& room) {
   std::map<std::string, int64_t> products;
-  for (const auto& [node, pods] : room.by_node) products[ProductOn(capacity.nodes[node], shape, hardware)] += pods;
+  for (const auto& [node, pods] : room.by_node) products[ProductOn(capacity.nodes[node], requirements, hardware)] += pods;
   if (!products.empty()) return products;
-  for (const cache::NodeCapacity& node : capacity.nodes) products[ProductOn(node, shape, hardware)] = 0;
-  if (!AsksForDevices(shape) && hardware.label.empty()) products[""] = 0;
+  for (const cache::NodeCapacity& node : capacity.nodes) products[ProductOn(node, requirements, hardware)] = 0;
+  if (!AsksForDevices(requirements) && hardware.label.empty()) products[""] = 0;
   return products;
 }
 
-std::string AsText(const cache::PodShape& shape) {
-  kube::Amounts amounts = shape.requests;
-  amounts.erase(kube::kPodCount);
-  return kube::AmountsText(amounts);
+std::string AsText(const cache::PodRequirements& requirements) {
+  kube::ResourceList resources = requirements.requests;
+  resources.erase(kube::kPodCount);
+  return kube::ResourceListText(resources);
 }
 
 class Surveyor {
@@ -59,22 +61,22 @@ class Surveyor {
       candidate.closed = std::string(hardware.status().message());
       return candidate;
     }
-    const auto shape = ExecutorShape(request_.identity, *request_.job, *request_.images, *hardware);
-    if (!shape.ok()) {
-      candidate.closed = absl::StrCat("cannot be asked: ", std::string(shape.status().message()));
+    const auto requirements = ExecutorRequirements(request_.identity, *request_.job, *request_.images, *hardware);
+    if (!requirements.ok()) {
+      candidate.closed = absl::StrCat("cannot be asked: ", std::string(requirements.status().message()));
       return candidate;
     }
-    candidate.each = shape->requests;
+    candidate.each = requirements->requests;
     if (capacity == nullptr) {
-      if (!AsksForDevices(*shape)) candidate.products[""] = 0;
+      if (!AsksForDevices(*requirements)) candidate.products[""] = 0;
       return candidate;
     }
-    const cache::FreeCapacity room = cache::FreeCapacityFor(*shape, *capacity, request_.identity.uid, Reserved(facts, *capacity));
-    candidate.devices = DevicesOf(*shape, room);
-    candidate.products = Products(*shape, *hardware, *capacity, facts.on_demand ? cache::FreeCapacity() : room);
+    const cache::FreeCapacity room = cache::FreeCapacityFor(*requirements, *capacity, request_.identity.uid, Reserved(facts, *capacity));
+    candidate.devices = DevicesOf(*requirements, room);
+    candidate.products = Products(*requirements, *hardware, *capacity, facts.on_demand ? cache::FreeCapacity() : room);
     if (facts.on_demand) return candidate;
     candidate.room = room.pods;
-    candidate.shortage = absl::StrCat("each asks for ", AsText(*shape), "; ", room.shortage);
+    candidate.shortage = absl::StrCat("each asks for ", AsText(*requirements), "; ", room.shortage);
     return candidate;
   }
 
@@ -90,14 +92,15 @@ class Surveyor {
     return "";
   }
 
-  std::vector<cache::SharedAmounts> Reserved(const cache::ClusterFacts& facts, const cache::ClusterCapacity& capacity) const {
-    std::vector<cache::SharedAmounts> reserved;
+  std::vector<cache::SharedResourceList> Reserved(const cache::ClusterFacts& facts, const cache::ClusterCapacity& capacity) const {
+    std::vector<cache::SharedResourceList> reserved;
     if (reservations_ != nullptr) {
       reserved = reservations_->ReservedByOthers(facts.name, request_.identity.uid, capacity.pods_of_job, request_.now);
     }
     if (!facts.local) return reserved;
     // Its own broker comes first.
-    if (const auto shape = BrokerShape(request_); shape.ok()) reserved.push_back(std::make_shared<const kube::Amounts>(shape->requests));
+    if (const auto requirements = BrokerRequirements(request_); requirements.ok())
+      reserved.push_back(std::make_shared<const kube::ResourceList>(requirements->requests));
     return reserved;
   }
 
@@ -138,25 +141,25 @@ std::string BrokerShortage(const CandidatesRequest& request, const cache::Member
     on_demand = facts.on_demand;
   });
   // What is wrong with its template is reported when the API server is asked about it.
-  const absl::StatusOr<cache::PodShape> shape = BrokerShape(request);
-  if (on_demand || !shape.ok()) return "";
-  std::vector<cache::SharedAmounts> reserved;
+  const absl::StatusOr<cache::PodRequirements> requirements = BrokerRequirements(request);
+  if (on_demand || !requirements.ok()) return "";
+  std::vector<cache::SharedResourceList> reserved;
   if (reservations != nullptr) reserved = reservations->ReservedByOthers(name, request.identity.uid, capacity->pods_of_job, request.now);
-  const cache::FreeCapacity room = cache::FreeCapacityFor(*shape, *capacity, request.identity.uid, reserved);
+  const cache::FreeCapacity room = cache::FreeCapacityFor(*requirements, *capacity, request.identity.uid, reserved);
   if (room.pods > 0) return "";
-  return absl::StrCat("the broker finds no room on the hub", name.empty() ? "" : absl::StrCat(", ", name), ": it asks for ", AsText(*shape),
-                      "; ", room.shortage);
+  return absl::StrCat("the broker finds no room on the hub", name.empty() ? "" : absl::StrCat(", ", name), ": it asks for ",
+                      AsText(*requirements), "; ", room.shortage);
 }
 
-absl::StatusOr<cache::PodShape> BrokerShape(const CandidatesRequest& request) {
+absl::StatusOr<cache::PodRequirements> BrokerRequirements(const CandidatesRequest& request) {
   FUSIONLLM_ASSIGN_OR_RETURN(const nlohmann::json pod, manifests::BrokerPod(request.identity, *request.job, {}, *request.images, {}));
-  return cache::ShapeOfPod(pod);
+  return cache::RequirementsOfPod(pod);
 }
 
-absl::StatusOr<cache::PodShape> ExecutorShape(const manifests::JobIdentity& identity, const job::FusionJob& job,
-                                              const manifests::Images& images, const manifests::DeviceKind& hardware) {
+absl::StatusOr<cache::PodRequirements> ExecutorRequirements(const manifests::JobIdentity& identity, const job::FusionJob& job,
+                                                            const manifests::Images& images, const manifests::DeviceKind& hardware) {
   FUSIONLLM_ASSIGN_OR_RETURN(const nlohmann::json pod, manifests::ExecutorPod(identity, job, {}, 0, {"broker:1"}, images, {}, hardware));
-  return cache::ShapeOfPod(pod);
+  return cache::RequirementsOfPod(pod);
 }
 
 absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::Member& member, const job::Placement& placement) {
@@ -169,13 +172,13 @@ absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::ClusterCapacity* c
     return absl::FailedPreconditionError(
         absl::StrCat("does not tell what its nodes have, and spec.placement.device asks for ", placement.device));
   }
-  const int64_t least = placement.min_memory.has_value() ? placement.min_memory->bytes : 0;
-  manifests::DeviceKind kind = cache::FindDevice(placement.device, least, *capacity);
+  const int64_t min_bytes = placement.min_memory.has_value() ? placement.min_memory->bytes : 0;
+  manifests::DeviceKind kind = cache::FindDevice(placement.device, min_bytes, *capacity);
   if (!kind.values.empty()) return kind;
   const std::vector<std::string> names = cache::DeviceNames(*capacity);
-  return absl::FailedPreconditionError(
-      absl::StrCat("has no device ", placement.device, least > 0 ? absl::StrCat(" with ", kube::AmountText(kube::kMemory, least)) : "",
-                   "; its nodes have: ", names.empty() ? "none that are labelled" : absl::StrJoin(names, ", ")));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "has no device ", placement.device, min_bytes > 0 ? absl::StrCat(" with ", kube::QuantityText(kube::kMemory, min_bytes)) : "",
+      "; its nodes have: ", names.empty() ? "none that are labelled" : absl::StrJoin(names, ", ")));
 }
 
 manifests::DeviceKind HardwareOf(const job::Placement& placement, const cache::Member& hub, const cache::Members& members) {

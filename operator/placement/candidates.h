@@ -41,12 +41,12 @@ std::string BrokerShortage(const CandidatesRequest& request, const cache::Member
                            Reservations* reservations);
 
 // What the job's broker asks of a node, the scheduler beside it included. InvalidArgument names the field of broker.template.
-absl::StatusOr<cache::PodShape> BrokerShape(const CandidatesRequest& request);
+absl::StatusOr<cache::PodRequirements> BrokerRequirements(const CandidatesRequest& request);
 
 // What a pod of the job's executors asks of a node of such hardware. InvalidArgument names the field of executors.template, or
 // spec.placement.minMemory.
-absl::StatusOr<cache::PodShape> ExecutorShape(const manifests::JobIdentity& identity, const job::FusionJob& job,
-                                              const manifests::Images& images, const manifests::DeviceKind& hardware);
+absl::StatusOr<cache::PodRequirements> ExecutorRequirements(const manifests::JobIdentity& identity, const job::FusionJob& job,
+                                                            const manifests::Images& images, const manifests::DeviceKind& hardware);
 
 // The hardware that spec.placement.device and minMemory name, in a cluster. FailedPrecondition: it has none, or does not tell.
 absl::StatusOr<manifests::DeviceKind> HardwareIn(const cache::ClusterCapacity* capacity, const job::Placement& placement);

@@ -172,40 +172,41 @@ TEST_F(CandidatesTest, TwoJobsPlacedAtOnceDoNotTakeTheSameRoom) {
   Placer placer(hub_, *this);
   job_.spec.executors.replicas = 4;
   job_.spec.executors.min = 4;
-  EXPECT_THAT(placer.Propose(Request("first"), /*hold=*/true).slots, Not(IsEmpty()));
-  const Placement second = placer.Propose(Request("second"), /*hold=*/true);
+  EXPECT_THAT(placer.Propose(Request("first"), /*reserve=*/true).slots, Not(IsEmpty()));
+  const Placement second = placer.Propose(Request("second"), /*reserve=*/true);
   EXPECT_THAT(second.slots, IsEmpty());
   EXPECT_THAT(second.problem, HasSubstr("2 of the 4 executors that must train find room. home: room for 0; each asks for 2 cpu"));
-  EXPECT_THAT(placer.Propose(Request("first"), /*hold=*/true).slots, Not(IsEmpty())) << "its own is its own";
+  EXPECT_THAT(placer.Propose(Request("first"), /*reserve=*/true).slots, Not(IsEmpty())) << "its own is its own";
 }
 
 // The planner would refuse the attempt, and the job would have failed for good because others were there for a moment.
 TEST_F(CandidatesTest, AFirstAttemptWaitsForAsManyAsItHasStages) {
   Placer placer(hub_, *this);
   job_.spec.executors.replicas = 3;
-  EXPECT_THAT(placer.Propose(Request("other"), /*hold=*/true).slots, SizeIs(3));
+  EXPECT_THAT(placer.Propose(Request("other"), /*reserve=*/true).slots, SizeIs(3));
   job_.spec.executors.replicas.reset();
   job_.spec.strategy.stages = 4;
-  const Placement waits = placer.Propose(Request("staged"), /*hold=*/false);
+  const Placement waits = placer.Propose(Request("staged"), /*reserve=*/false);
   EXPECT_THAT(waits.slots, IsEmpty());
   EXPECT_THAT(waits.problem, HasSubstr("3 of the 4 executors that must train find room."));
   EXPECT_THAT(waits.problem, EndsWith(". spec.strategy.stages asks for 4"));
   job_.spec.strategy.stages = 2;
   job_.spec.strategy.replicas = 2;
-  EXPECT_THAT(placer.Propose(Request("pairs"), /*hold=*/false).problem, EndsWith(". spec.strategy asks for 2 replicas of 2 stages: 4"));
+  EXPECT_THAT(placer.Propose(Request("pairs"), /*reserve=*/false).problem, EndsWith(". spec.strategy asks for 2 replicas of 2 stages: 4"));
   job_.spec.strategy.stages = 0;
   job_.spec.strategy.replicas = 4;
-  EXPECT_THAT(placer.Propose(Request("wide"), /*hold=*/false).problem, EndsWith(". spec.strategy asks for 4 replicas: 4"));
+  EXPECT_THAT(placer.Propose(Request("wide"), /*reserve=*/false).problem, EndsWith(". spec.strategy asks for 4 replicas: 4"));
   job_.spec.strategy.stages = 4;
   job_.spec.strategy.replicas = 1;
   job_.spec.executors.replicas = 4;
-  EXPECT_THAT(placer.Propose(Request("staged"), /*hold=*/false).problem, HasSubstr("3 of the 4 executors that must train find room."));
+  EXPECT_THAT(placer.Propose(Request("staged"), /*reserve=*/false).problem, HasSubstr("3 of the 4 executors that must train find room."));
   job_.spec.executors.replicas = 2;
-  EXPECT_THAT(placer.Propose(Request("staged"), /*hold=*/false).slots, SizeIs(2)) << "what a job contradicts itself in, the planner says";
+  EXPECT_THAT(placer.Propose(Request("staged"), /*reserve=*/false).slots, SizeIs(2))
+      << "what a job contradicts itself in, the planner says";
   job_.spec.executors.replicas.reset();
   CandidatesRequest again = Request("staged");
   again.attempt = 1;
-  EXPECT_THAT(placer.Propose(again, /*hold=*/false).slots, SizeIs(3)) << "a later one has its strategy fitted";
+  EXPECT_THAT(placer.Propose(again, /*reserve=*/false).slots, SizeIs(3)) << "a later one has its strategy fitted";
 }
 
 TEST_F(CandidatesTest, ABrokerWithoutRoomOnTheHubIsSaidWhetherThatLendsDevicesOrNot) {
@@ -213,17 +214,17 @@ TEST_F(CandidatesTest, ABrokerWithoutRoomOnTheHubIsSaidWhetherThatLendsDevicesOr
   job_.spec.executors.replicas = 2;
   job_.spec.broker.pod_template.json = R"({"spec":{"containers":[{"name":"broker","resources":{"requests":{"cpu":"6","memory":"1Gi"}}}]}})";
   job_.spec.strategy.stages = 2;
-  EXPECT_THAT(placer.Propose(Request(), /*hold=*/true).problem, Not(HasSubstr("stages")));
-  EXPECT_THAT(placer.Propose(Request(), /*hold=*/true).problem,
+  EXPECT_THAT(placer.Propose(Request(), /*reserve=*/true).problem, Not(HasSubstr("stages")));
+  EXPECT_THAT(placer.Propose(Request(), /*reserve=*/true).problem,
               HasSubstr("the broker finds no room on the hub, home: it asks for 6.05 cpu, 1.1Gi memory; 1 node: 1 with too little cpu"));
   lends_ = false;
-  const Placement refused = placer.Propose(Request("other"), /*hold=*/true);
+  const Placement refused = placer.Propose(Request("other"), /*reserve=*/true);
   EXPECT_THAT(refused.problem, HasSubstr("the broker finds no room on the hub: it asks for 6.05 cpu"));
   EXPECT_THAT(refused.slots, IsEmpty());
   EXPECT_EQ(refused.wanted, 2);
   hub_.Have(1, 7);
-  EXPECT_THAT(placer.Propose(Request(), /*hold=*/true).slots, Not(IsEmpty()));
-  EXPECT_THAT(placer.Propose(Request("third"), /*hold=*/true).problem, HasSubstr("the broker finds no room on the hub"))
+  EXPECT_THAT(placer.Propose(Request(), /*reserve=*/true).slots, Not(IsEmpty()));
+  EXPECT_THAT(placer.Propose(Request("third"), /*reserve=*/true).problem, HasSubstr("the broker finds no room on the hub"))
       << "which is taken by that of the first, whose Pod is not there yet";
 }
 

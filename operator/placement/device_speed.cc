@@ -61,13 +61,13 @@ const estimator::GpuSpec* GpuOfProduct(const std::string& product) {
   return best;
 }
 
-absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::Amounts& each, job::Precision precision) {
+absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::ResourceList& each, job::Precision precision) {
   if (!product.empty()) {
     const estimator::GpuSpec* const gpu = GpuOfProduct(product);
     if (gpu == nullptr) return absl::FailedPreconditionError(absl::StrCat("no figures are known of ", product));
     return planning::ProfileOf(*gpu, planning::ArithmeticOf(precision));
   }
-  const int64_t asked_cpu = kube::AmountOf(each, kube::kCpu), asked_memory = kube::AmountOf(each, kube::kMemory);
+  const int64_t asked_cpu = kube::QuantityOf(each, kube::kCpu), asked_memory = kube::QuantityOf(each, kube::kMemory);
   const double cores = asked_cpu > 0 ? static_cast<double>(asked_cpu) / 1000 : 1;
   const estimator::GpuSpec processor{.name = "cpu",
                                      .memory_bytes = asked_memory > 0 ? asked_memory : kUnknownMemoryBytes,

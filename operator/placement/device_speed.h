@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "lib/estimator/gpu_specs.h"
 #include "lib/job/fusion_job.h"
-#include "lib/kube/api/amounts.h"
+#include "lib/kube/api/resource_list.h"
 #include "lib/wire/profile_json.h"
 
 namespace fusionllm::op::placement {
@@ -27,6 +27,6 @@ const estimator::GpuSpec* GpuOfProduct(const std::string& product);
 // `product`: of the accelerator, as its node's label says; empty: none. `each`: what the executor asks for. `precision`: of the job, which
 // says what matrix units compute in. Without name and site.
 // FailedPrecondition: of that accelerator no figures are known.
-absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::Amounts& each, job::Precision precision);
+absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::ResourceList& each, job::Precision precision);
 
 }  // namespace fusionllm::op::placement

@@ -9,7 +9,7 @@
 
 namespace fusionllm::op::placement {
 
-std::string KeepWhatFits(job::Strategy& strategy, const std::vector<manifests::ExecutorSlot>& slots) {
+std::string FitStrategy(job::Strategy& strategy, const std::vector<manifests::ExecutorSlot>& slots) {
   std::set<std::string> names;
   int64_t usable = 0;
   for (const manifests::ExecutorSlot& slot : slots) {

@@ -13,6 +13,6 @@ namespace fusionllm::op::placement {
 // replicas to the planner, and makes `stages` no more than there are. So does a broker that loses devices within an attempt: the planner
 // refuses all three, for good. Says what it has changed, as a sentence; empty: nothing. Not for a first attempt, in which such a pin is a
 // mistake that its user should learn of.
-std::string KeepWhatFits(job::Strategy& strategy, const std::vector<manifests::ExecutorSlot>& slots);
+std::string FitStrategy(job::Strategy& strategy, const std::vector<manifests::ExecutorSlot>& slots);
 
 }  // namespace fusionllm::op::placement

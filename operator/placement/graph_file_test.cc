@@ -38,7 +38,7 @@ TEST(GraphFileTest, WhatLiesElsewhereIsForPodsAlone) {
 TEST(GraphFileTest, ItsTextIsReadOnTheHub) {
   kube::testing::FakeClock clock;
   kube::testing::FakeApiServer server(clock);
-  kube::RestClient client({.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "hub"}, {}, clock);
+  kube::RestClient client({.transport = server.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "hub"}, {}, clock);
   kube::ApiClient& api = client;
   const char* const object =
       R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"nets","namespace":"default"},"data":{"m.dag":"graph m"}})";

@@ -24,7 +24,7 @@ std::optional<PlacementHint> HintCache::HintFor(const manifests::JobIdentity& jo
   const absl::Duration now = clock_.Monotonic();
   const base::MutexLock lock(mutex_);
   if (!known_.contains(job.uid) && known_.size() >= kMaxJobs) {
-    std::erase_if(known_, [&](const auto& entry) { return entry.second.advice.has_value() && now - entry.second.used_at >= kEntryTtl; });
+    std::erase_if(known_, [&](const auto& entry) { return entry.second.hint.has_value() && now - entry.second.used_at >= kEntryTtl; });
     if (known_.size() >= kMaxJobs) return PlacementHintOf(absl::ResourceExhaustedError("too many jobs ask at once"));
   }
   Entry& entry = known_[job.uid];
@@ -32,12 +32,12 @@ std::optional<PlacementHint> HintCache::HintFor(const manifests::JobIdentity& jo
   const absl::Duration since = entry.waits_since.value_or(now);
   if (entry.fingerprint != fingerprint) {
     entry.fingerprint = fingerprint;
-    entry.advice.reset();
+    entry.hint.reset();
     Put(job, query, fingerprint, since);
   }
-  if (entry.advice.has_value()) {
+  if (entry.hint.has_value()) {
     entry.waits_since.reset();
-    return entry.advice;
+    return entry.hint;
   }
   entry.waits_since = since;
   if (now - since >= kTimeout) return PlacementHintOf(absl::DeadlineExceededError("no answer in time"));
@@ -66,13 +66,13 @@ void HintCache::Work(const std::stop_token& stop) {
       waiting = std::move(queue_.front());
       queue_.pop_front();
     }
-    PlacementHint advice = PlacementHintOf(Answer(waiting, stop));
+    PlacementHint hint = PlacementHintOf(Answer(waiting, stop));
     {
       const base::MutexLock lock(mutex_);
       const auto at = known_.find(waiting.job.uid);
       // Another query has been put meanwhile, and waits.
       if (at == known_.end() || at->second.fingerprint != waiting.fingerprint) continue;
-      at->second.advice = std::move(advice);
+      at->second.hint = std::move(hint);
     }
     answered_(waiting.job);
   }

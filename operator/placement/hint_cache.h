@@ -28,7 +28,7 @@ class HintCache {
  public:
   // The plan document; blocks for `timeout` at most, or until `stop` is requested.
   using Ask = std::function<absl::StatusOr<std::string>(const PlacementQuery& query, absl::Duration timeout, std::stop_token stop)>;
-  // The job has its answer. Called on the advisor's thread; does not block.
+  // The job has its answer. Called on a thread of its own; does not block.
   using Answered = std::function<void(const manifests::JobIdentity& job)>;
 
   static constexpr absl::Duration kCallTimeout = absl::Seconds(5);
@@ -48,8 +48,8 @@ class HintCache {
 
  private:
   struct Entry {
-    std::optional<size_t> fingerprint;    // of the query
-    std::optional<PlacementHint> advice;  // of that query
+    std::optional<size_t> fingerprint;  // of the query
+    std::optional<PlacementHint> hint;  // of that query
     absl::Duration used_at;
     std::optional<absl::Duration> waits_since;  // for an answer, whichever questions were put meanwhile
   };

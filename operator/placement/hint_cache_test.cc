@@ -67,9 +67,9 @@ TEST_F(HintCacheTest, AQuestionIsAskedOnceAndItsAnswerKept) {
   EXPECT_FALSE(hints_.HintFor(Job("train"), {"job", "profiles"}).has_value()) << "nobody waits for the scheduler";
   AwaitAnswered(1);
   for (int look = 0; look < 3; ++look) {
-    const auto advice = hints_.HintFor(Job("train"), {"job", "profiles"});
-    ASSERT_TRUE(advice.has_value());
-    EXPECT_THAT(advice->ranking, ElementsAre(RankedCluster{"paris", 1}));
+    const auto hint = hints_.HintFor(Job("train"), {"job", "profiles"});
+    ASSERT_TRUE(hint.has_value());
+    EXPECT_THAT(hint->ranking, ElementsAre(RankedCluster{"paris", 1}));
   }
   EXPECT_THAT(asked_, ElementsAre("job"));
   EXPECT_EQ(timeout_, HintCache::kCallTimeout);
@@ -87,10 +87,10 @@ TEST_F(HintCacheTest, AnErrorIsAnAnswerToo) {
   answer_ = absl::UnavailableError("connection refused");
   (void)hints_.HintFor(Job("train"), {"job", "profiles"});
   AwaitAnswered(1);
-  const auto advice = hints_.HintFor(Job("train"), {"job", "profiles"});
-  ASSERT_TRUE(advice.has_value());
-  EXPECT_EQ(advice->reason, kSchedulerUnavailable);
-  EXPECT_THAT(advice->message, HasSubstr("connection refused"));
+  const auto hint = hints_.HintFor(Job("train"), {"job", "profiles"});
+  ASSERT_TRUE(hint.has_value());
+  EXPECT_EQ(hint->reason, kSchedulerUnavailable);
+  EXPECT_THAT(hint->message, HasSubstr("connection refused"));
 }
 
 TEST_F(HintCacheTest, NoHintAfterTimeout) {

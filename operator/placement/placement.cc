@@ -9,7 +9,7 @@
 #include "lib/base/json_text.h"
 #include "lib/base/pluralize.h"
 #include "lib/job/fusion_job_fields.h"
-#include "operator/cache/pod_shape.h"
+#include "operator/cache/pod_requirements.h"
 #include "operator/manifests/run_objects.h"
 
 namespace fusionllm::op::placement {
@@ -20,12 +20,12 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 // What the job gives one cluster.
 struct Share {
   const ClusterCandidate* candidate = nullptr;
-  int64_t least = 0, most = kNoLimit;
+  int64_t min_count = 0, max_count = kNoLimit;
   int64_t count = 0;
   int64_t ranked = 0;  // that the ranking has there
   bool data = true;    // may read the job's data
 
-  int64_t limit() const { return std::min(most, candidate->room.value_or(kNoLimit)); }
+  int64_t limit() const { return std::min(max_count, candidate->room.value_or(kNoLimit)); }
   bool full() const { return count >= limit(); }
 };
 
@@ -43,14 +43,14 @@ class Allotment {
   Allotment(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates, std::optional<int64_t> more_clusters = std::nullopt)
       : spec_(job.spec), offers_(candidates), more_(more_clusters.value_or(kNoLimit)) {}
 
-  Choice Options() {
+  SearchSpace Options() {
     if (!Open() || !CheckBounds() || !TakeMinima() || !LeavesChoice()) return {};
-    Choice choice{.wanted = out_.wanted};
+    SearchSpace space{.wanted = out_.wanted};
     for (const Share& share : shares_) {
-      const int64_t most = OpenNumber() ? std::max(share.least, DevicesIn(share)) : out_.wanted;
-      choice.clusters.push_back({share.candidate, share.least, std::min(share.limit(), most)});
+      const int64_t max_count = OpenNumber() ? std::max(share.min_count, DevicesIn(share)) : out_.wanted;
+      space.clusters.push_back({share.candidate, share.min_count, std::min(share.limit(), max_count)});
     }
-    return choice;
+    return space;
   }
 
   Placement Run(const Ranking& ranking) {
@@ -112,8 +112,8 @@ class Allotment {
     if (!clusters.empty()) {
       const auto named = std::find_if(clusters.begin(), clusters.end(), [&](const auto& each) { return each.name == candidate.name; });
       if (named == clusters.end()) return;
-      share.least = named->min;
-      share.most = named->max.value_or(kNoLimit);
+      share.min_count = named->min;
+      share.max_count = named->max.value_or(kNoLimit);
     }
     const auto holds = [&](const cache::LabelRequirement& one) {
       const auto label = candidate.labels.find(one.key);
@@ -122,7 +122,7 @@ class Allotment {
     if (!std::all_of(selector.begin(), selector.end(), holds)) return;
     if (!candidate.closed.empty()) {
       closed_.push_back(absl::StrCat(candidate.name, " ", candidate.closed));
-      if (share.least > 0) missing_minimum_ = true;
+      if (share.min_count > 0) missing_minimum_ = true;
       return;
     }
     shares_.push_back(share);
@@ -130,21 +130,22 @@ class Allotment {
 
   // Constraints that contradict each other, whatever room there is.
   bool CheckBounds() {
-    int64_t least = 0, most = spec_.placement.clusters.empty() ? kNoLimit : 0;
+    int64_t min_count = 0, max_count = spec_.placement.clusters.empty() ? kNoLimit : 0;
     for (const job::PlacementCluster& named : spec_.placement.clusters) {
-      least += named.min;
+      min_count += named.min;
       const int64_t max = named.max.value_or(kNoLimit);
-      most = max == kNoLimit || most == kNoLimit ? kNoLimit : most + max;
+      max_count = max == kNoLimit || max_count == kNoLimit ? kNoLimit : max_count + max;
     }
     const std::optional<int64_t> named = RequestedExecutors(spec_.executors);
-    out_.wanted = named.has_value() ? *named : AsManyAsThereAre(least);
-    if (least > out_.wanted) {
+    out_.wanted = named.has_value() ? *named : AsManyAsThereAre(min_count);
+    if (min_count > out_.wanted) {
       return Refuse(
-          absl::StrCat("spec.placement.clusters: the minima add up to ", least, ", more than the ", out_.wanted, " executors wanted"));
+          absl::StrCat("spec.placement.clusters: the minima add up to ", min_count, ", more than the ", out_.wanted, " executors wanted"));
     }
     const int64_t needed = spec_.executors.replicas.value_or(spec_.executors.min);
-    if (most < needed) {
-      return Refuse(absl::StrCat("spec.placement.clusters: the maxima add up to ", most, ", fewer than the ", needed, " executors wanted"));
+    if (max_count < needed) {
+      return Refuse(
+          absl::StrCat("spec.placement.clusters: the maxima add up to ", max_count, ", fewer than the ", needed, " executors wanted"));
     }
     if (missing_minimum_) return Refuse(absl::StrCat("a cluster that must have executors cannot be used: ", absl::StrJoin(closed_, "; ")));
     return true;
@@ -154,29 +155,29 @@ class Allotment {
   bool OpenNumber() const { return spec_.placement.spread == job::Spread::kFastest && !RequestedExecutors(spec_.executors).has_value(); }
   static int64_t DevicesIn(const Share& share) { return std::min(share.limit(), share.candidate->devices); }
 
-  int64_t AsManyAsThereAre(int64_t least) const {
+  int64_t AsManyAsThereAre(int64_t min_count) const {
     int64_t all = 0;
     for (const Share& share : shares_) all += DevicesIn(share);
     // An executor's name holds four digits.
     // With fewer than its stages and replicas take a job would not be what its user wrote, in a later attempt either.
-    return std::min(std::max({spec_.executors.min, least, all, spec_.strategy.MinExecutors()}),
+    return std::min(std::max({spec_.executors.min, min_count, all, spec_.strategy.MinExecutors()}),
                     job::kMaxExecutors - spec_.executors.spares);
   }
 
   bool TakeMinima() {
     for (Share& share : shares_) {
-      if (share.least > share.limit()) {
+      if (share.min_count > share.limit()) {
         return Refuse(absl::StrCat("spec.placement.clusters: ", share.candidate->name, " must have ",
-                                   base::Pluralize(share.least, "executor"), " and has room for ", *share.candidate->room, ". ",
+                                   base::Pluralize(share.min_count, "executor"), " and has room for ", *share.candidate->room, ". ",
                                    Shortages()));
       }
-      if (share.least == 0) continue;
+      if (share.min_count == 0) continue;
       if (IsOneTooMany(share)) {
         return Refuse(absl::StrCat("spec.placement.clusters: ", share.candidate->name, " must have ",
-                                   base::Pluralize(share.least, "executor"), ". ", TooMany()));
+                                   base::Pluralize(share.min_count, "executor"), ". ", TooMany()));
       }
-      Take(share, share.least);
-      total_ += share.least;
+      Take(share, share.min_count);
+      total_ += share.min_count;
     }
     return true;
   }
@@ -206,7 +207,7 @@ class Allotment {
     ranked_ = true;
     if (!OpenNumber()) return;
     int64_t enough = 0;
-    for (const Share& share : shares_) enough += std::max(share.least, std::min(share.ranked, share.limit()));
+    for (const Share& share : shares_) enough += std::max(share.min_count, std::min(share.ranked, share.limit()));
     if (enough > 0) out_.wanted = std::min(out_.wanted, std::max(spec_.executors.min, enough));
   }
 
@@ -306,16 +307,18 @@ std::optional<int64_t> RequestedExecutors(const job::Executors& executors) {
 int64_t MinExecutorsToStart(const job::FusionJob& job, int64_t attempt) {
   const job::Executors& executors = job.spec.executors;
   if (attempt > 0) return executors.min;
-  int64_t most = RequestedExecutors(executors).value_or(job::kMaxExecutors);
+  int64_t max_count = RequestedExecutors(executors).value_or(job::kMaxExecutors);
   if (const auto& clusters = job.spec.placement.clusters; !clusters.empty()) {
     int64_t maxima = 0;
-    for (const job::PlacementCluster& named : clusters) maxima += std::min(named.max.value_or(most), most);
-    most = std::min(most, maxima);
+    for (const job::PlacementCluster& named : clusters) maxima += std::min(named.max.value_or(max_count), max_count);
+    max_count = std::min(max_count, maxima);
   }
-  return std::max(executors.min, std::min(job.spec.strategy.MinExecutors(), most));
+  return std::max(executors.min, std::min(job.spec.strategy.MinExecutors(), max_count));
 }
 
-Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates) { return Allotment(job, candidates).Options(); }
+SearchSpace SearchSpaceOf(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates) {
+  return Allotment(job, candidates).Options();
+}
 
 Placement Place(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates, const Ranking& ranking,
                 std::optional<int64_t> more_clusters) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lib/job/fusion_job.h"
-#include "lib/kube/api/amounts.h"
+#include "lib/kube/api/resource_list.h"
 #include "operator/manifests/identity.h"
 
 namespace fusionllm::op::placement {
@@ -28,7 +28,7 @@ struct ClusterCandidate {
   // The same by the kind of accelerator, as nodes' labels call it, "" for none: for how many executors, or that there are such; and what
   // each executor asks for.
   std::map<std::string, int64_t> products;
-  kube::Amounts each;
+  kube::ResourceList each;
 };
 
 // How many executors the best plan known has in a cluster.
@@ -46,15 +46,15 @@ struct Placement {
   std::string shortage;                        // what is short where, with fewer slots than wanted
   bool pending = false;                        // ask again in a moment: the scheduler is being asked
   bool follows_plan = false;                   // where there was a choice, it follows a plan
-  std::string advice_reason;                   // CamelCase; empty: there was no query
-  std::string advice;                          // what came of it, as a sentence
+  std::string hint_reason;                     // CamelCase; empty: there was no query
+  std::string hint;                            // what came of it, as a sentence
 };
 
 // What a job leaves open: among these clusters, within these bounds, its executors can be divided in more than one way.
-struct Choice {
+struct SearchSpace {
   struct Cluster {
     const ClusterCandidate* candidate = nullptr;
-    int64_t least = 0, most = 0;
+    int64_t min_count = 0, max_count = 0;
   };
   int64_t wanted = 0;
   std::vector<Cluster> clusters;  // none: nothing
@@ -69,7 +69,7 @@ std::optional<int64_t> RequestedExecutors(const job::Executors& executors);
 int64_t MinExecutorsToStart(const job::FusionJob& job, int64_t attempt);
 
 // `candidates`: all clusters that there are, the best first; they must outlive what points to them.
-Choice ChoiceOf(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates);
+SearchSpace SearchSpaceOf(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates);
 // `ranking` counts where the job leaves a choice: first as many as it says in each cluster, then more in the same order. `more_clusters`:
 // of how many beside those that are `named` it may have any; nothing: of all.
 Placement Place(const job::FusionJob& job, const std::vector<ClusterCandidate>& candidates, const Ranking& ranking = {},

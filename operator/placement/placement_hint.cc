@@ -37,15 +37,15 @@ PlacementHint PlacementHintOf(const absl::StatusOr<std::string>& answer) {
   for (const plan::Stage& stage : plan.stages) {
     for (const std::string& device : stage.devices) ++counts[ClusterOf(device)];
   }
-  PlacementHint advice{.reason = kPlanFound};
-  for (const auto& [cluster, count] : counts) advice.ranking.push_back({cluster, count});
-  std::stable_sort(advice.ranking.begin(), advice.ranking.end(), [](const auto& a, const auto& b) { return a.executors > b.executors; });
+  PlacementHint hint{.reason = kPlanFound};
+  for (const auto& [cluster, count] : counts) hint.ranking.push_back({cluster, count});
+  std::stable_sort(hint.ranking.begin(), hint.ranking.end(), [](const auto& a, const auto& b) { return a.executors > b.executors; });
   const auto words = [](std::string* out, const RankedCluster& cluster) {
     absl::StrAppend(out, cluster.name, " with ", cluster.executors);
   };
-  advice.message = absl::StrFormat("The scheduler expects the fastest steps, %.3g s, of %s.", plan.predicted_step_seconds,
-                                   absl::StrJoin(advice.ranking, ", ", words));
-  return advice;
+  hint.message = absl::StrFormat("The scheduler expects the fastest steps, %.3g s, of %s.", plan.predicted_step_seconds,
+                                 absl::StrJoin(hint.ranking, ", ", words));
+  return hint;
 }
 
 }  // namespace fusionllm::op::placement

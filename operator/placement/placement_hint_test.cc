@@ -22,29 +22,29 @@ std::string PlanOn(const std::vector<std::string>& devices) {
 }
 
 TEST(PlacementHintTest, ClustersCountByTheirStages) {
-  const PlacementHint advice = PlacementHintOf(PlanOn({"paris-0", "new-york-1", "new-york-0", "new-york-12"}));
-  EXPECT_THAT(advice.ranking, ElementsAre(RankedCluster{"new-york", 3}, RankedCluster{"paris", 1})) << advice.message;
-  EXPECT_EQ(advice.reason, kPlanFound);
-  EXPECT_EQ(advice.message, "The scheduler expects the fastest steps, 0.25 s, of new-york with 3, paris with 1.");
+  const PlacementHint hint = PlacementHintOf(PlanOn({"paris-0", "new-york-1", "new-york-0", "new-york-12"}));
+  EXPECT_THAT(hint.ranking, ElementsAre(RankedCluster{"new-york", 3}, RankedCluster{"paris", 1})) << hint.message;
+  EXPECT_EQ(hint.reason, kPlanFound);
+  EXPECT_EQ(hint.message, "The scheduler expects the fastest steps, 0.25 s, of new-york with 3, paris with 1.");
 }
 
 TEST(PlacementHintTest, RejectionNamesShortage) {
-  const PlacementHint advice =
+  const PlacementHint hint =
       PlacementHintOf(wire::PrintPlan(plan::PlanError{.reason = "InsufficientMemory",
                                                       .message = "stage 3 needs 11.2 GiB, the largest device has 8 GiB",
                                                       .shortfall = {"memory_bytes", 12e9, 8e9}}));
-  EXPECT_THAT(advice.ranking, IsEmpty());
-  EXPECT_EQ(advice.reason, kPlanInfeasible);
-  EXPECT_THAT(advice.message, HasSubstr("(InsufficientMemory): stage 3 needs 11.2 GiB, the largest device has 8 GiB."));
+  EXPECT_THAT(hint.ranking, IsEmpty());
+  EXPECT_EQ(hint.reason, kPlanInfeasible);
+  EXPECT_THAT(hint.message, HasSubstr("(InsufficientMemory): stage 3 needs 11.2 GiB, the largest device has 8 GiB."));
 }
 
 TEST(PlacementHintTest, NoAnswerIsNoAdvice) {
   for (const absl::StatusOr<std::string>& answer :
        {absl::StatusOr<std::string>(absl::UnavailableError("connection refused")), absl::StatusOr<std::string>("no plan")}) {
-    const PlacementHint advice = PlacementHintOf(answer);
-    EXPECT_THAT(advice.ranking, IsEmpty());
-    EXPECT_EQ(advice.reason, kSchedulerUnavailable);
-    EXPECT_THAT(advice.message, HasSubstr("Executors are placed by room and preference."));
+    const PlacementHint hint = PlacementHintOf(answer);
+    EXPECT_THAT(hint.ranking, IsEmpty());
+    EXPECT_EQ(hint.reason, kSchedulerUnavailable);
+    EXPECT_THAT(hint.message, HasSubstr("Executors are placed by room and preference."));
   }
 }
 

@@ -101,16 +101,16 @@ TEST_F(PlacementTest, AJobWithoutANumberThatWantsToBeFastHasAsManyAsThePlan) {
 
 TEST_F(PlacementTest, AJobWithoutANumberIsAskedAboutWhereItWantsToBeFast) {
   std::vector<ClusterCandidate> candidates = {{.name = "oslo", .room = 2, .devices = 2}, {.name = "paris", .room = 3, .devices = 3}};
-  EXPECT_THAT(ChoiceOf(job_, candidates).clusters, IsEmpty());
+  EXPECT_THAT(SearchSpaceOf(job_, candidates).clusters, IsEmpty());
   for (ClusterCandidate& candidate : candidates) candidate.room = 9;
   placement_spec().spread = job::Spread::kFastest;
-  const Choice choice = ChoiceOf(job_, candidates);
-  ASSERT_EQ(choice.clusters.size(), 2);
-  EXPECT_EQ(choice.wanted, 5);
-  EXPECT_EQ(choice.clusters[0].most, 2) << "a device each, though there is room for more";
-  EXPECT_EQ(choice.clusters[1].most, 3);
+  const SearchSpace space = SearchSpaceOf(job_, candidates);
+  ASSERT_EQ(space.clusters.size(), 2);
+  EXPECT_EQ(space.wanted, 5);
+  EXPECT_EQ(space.clusters[0].max_count, 2) << "a device each, though there is room for more";
+  EXPECT_EQ(space.clusters[1].max_count, 3);
   executors().min = 5;
-  EXPECT_THAT(ChoiceOf(job_, candidates).clusters, IsEmpty()) << "it must have all";
+  EXPECT_THAT(SearchSpaceOf(job_, candidates).clusters, IsEmpty()) << "it must have all";
 }
 
 TEST_F(PlacementTest, ARankingSaysWhoGetsHowMany) {
@@ -147,21 +147,21 @@ TEST_F(PlacementTest, AJobThatSaysItsOrderIsNotRanked) {
 }
 
 TEST_F(PlacementTest, ThereIsAChoiceWhereMoreThanOneClusterHasMoreRoomThanIsWanted) {
-  const auto choice = [&](int64_t paris, int64_t tokyo) {
+  const auto space = [&](int64_t paris, int64_t tokyo) {
     std::vector<ClusterCandidate> candidates = {{.name = "paris", .room = paris, .devices = paris},
                                                 {.name = "tokyo", .room = tokyo, .devices = tokyo}};
-    return ChoiceOf(job_, candidates).clusters.size();
+    return SearchSpaceOf(job_, candidates).clusters.size();
   };
   executors().replicas = 2;
-  EXPECT_EQ(choice(2, 2), 2);
-  EXPECT_EQ(choice(1, 2), 2);
-  EXPECT_EQ(choice(1, 1), 0) << "all there is";
-  EXPECT_EQ(choice(4, 0), 0);
+  EXPECT_EQ(space(2, 2), 2);
+  EXPECT_EQ(space(1, 2), 2);
+  EXPECT_EQ(space(1, 1), 0) << "all there is";
+  EXPECT_EQ(space(4, 0), 0);
   placement_spec().clusters = {{"tokyo", 2, std::nullopt}};
-  EXPECT_EQ(choice(4, 4), 0) << "its minimum is all that is wanted";
+  EXPECT_EQ(space(4, 4), 0) << "its minimum is all that is wanted";
   placement_spec().clusters.clear();
   executors().replicas.reset();
-  EXPECT_EQ(choice(4, 4), 0) << "without a number it takes what there is";
+  EXPECT_EQ(space(4, 4), 0) << "without a number it takes what there is";
 }
 
 TEST_F(PlacementTest, OneClusterTakesAll) {
@@ -198,12 +198,12 @@ TEST_F(PlacementTest, OptionsCarryClusterBounds) {
   placement_spec().spread = job::Spread::kFastest;
   placement_spec().clusters = {{"oslo", 1, 2}, {"paris", 0, std::nullopt}};
   const std::vector<ClusterCandidate> candidates = {{.name = "oslo", .room = 9}, {.name = "paris", .room = 9}};
-  const Choice choice = ChoiceOf(job_, candidates);
-  ASSERT_EQ(choice.clusters.size(), 2);
-  EXPECT_EQ(choice.clusters[0].least, 1);
-  EXPECT_EQ(choice.clusters[0].most, 2);
-  EXPECT_EQ(choice.clusters[1].least, 0);
-  EXPECT_EQ(choice.clusters[1].most, 4);
+  const SearchSpace space = SearchSpaceOf(job_, candidates);
+  ASSERT_EQ(space.clusters.size(), 2);
+  EXPECT_EQ(space.clusters[0].min_count, 1);
+  EXPECT_EQ(space.clusters[0].max_count, 2);
+  EXPECT_EQ(space.clusters[1].min_count, 0);
+  EXPECT_EQ(space.clusters[1].max_count, 4);
 }
 
 TEST_F(PlacementTest, TheNumberKeepsWithinItsBounds) {

@@ -22,7 +22,7 @@ std::string FilesOfBroker(const job::Spec& spec) {
 
 }  // namespace
 
-Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
+Placement Placer::Propose(const CandidatesRequest& asked_for, bool reserve) {
   job::FusionJob job = *asked_for.job;
   job.spec.executors.min = MinExecutorsToStart(job, asked_for.attempt);
   CandidatesRequest request = asked_for;
@@ -33,11 +33,11 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
     return {.problem = absl::StrCat("spec.data.clusters: the hub", local.empty() ? "" : absl::StrCat(", ", local, ","),
                                     " must be among them: the broker reads ", files, " there")};
   }
-  const auto shape = ExecutorShape(request.identity, job, *request.images, {});
-  if (!shape.ok()) return {.problem = std::string(shape.status().message())};
-  const Asked asked = hold && hints_ != nullptr ? Consult(request) : Asked();
+  const auto requirements = ExecutorRequirements(request.identity, job, *request.images, {});
+  if (!requirements.ok()) return {.problem = std::string(requirements.status().message())};
+  const HintResult asked = reserve && hints_ != nullptr ? QueryScheduler(request) : HintResult();
   if (asked.pending) return {.pending = true};
-  const Ranking ranking = asked.advice.has_value() ? asked.advice->ranking : Ranking();
+  const Ranking ranking = asked.hint.has_value() ? asked.hint->ranking : Ranking();
   const base::MutexLock lock(mutex_);
   const int64_t more_clusters = std::max<int64_t>(0, static_cast<int64_t>(job::kMaxClusters) - std::ssize(request.named));
   Placement placement = Place(job, Candidates(request, hub_, members_, &reservations_), ranking, more_clusters);
@@ -63,15 +63,15 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
     placement.shortage.clear();
     placement.problem = std::move(problem);
   }
-  if (asked.advice.has_value()) {
+  if (asked.hint.has_value()) {
     placement.follows_plan = !ranking.empty();
-    placement.advice_reason = asked.advice->reason;
-    placement.advice = asked.advice->message;
+    placement.hint_reason = asked.hint->reason;
+    placement.hint = asked.hint->message;
   }
   KeepMessage(request, placement);
-  if (hold && !placement.slots.empty()) {
-    const auto broker = BrokerShape(request);
-    reservations_.Hold(request.identity.uid, placement.slots, shape->requests, request.now);
+  if (reserve && !placement.slots.empty()) {
+    const auto broker = BrokerRequirements(request);
+    reservations_.Reserve(request.identity.uid, placement.slots, requirements->requests, request.now);
     if (broker.ok()) reservations_.ReserveBroker(request.identity.uid, local, broker->requests);
   }
   return placement;
@@ -79,33 +79,33 @@ Placement Placer::Propose(const CandidatesRequest& asked_for, bool hold) {
 
 // Not under the lock, which others wait for: writing the query down takes a while. Capacity that another takes meanwhile is seen by
 // Place().
-Placer::Asked Placer::Consult(const CandidatesRequest& request) {
+Placer::HintResult Placer::QueryScheduler(const CandidatesRequest& request) {
   std::vector<ClusterCandidate> candidates;
   {
     const base::MutexLock lock(mutex_);
     candidates = Candidates(request, hub_, members_, &reservations_);
   }
-  const Choice choice = ChoiceOf(*request.job, candidates);
-  if (choice.clusters.empty()) return {};
-  const absl::StatusOr<PlacementQuery> query = QueryAbout(request, choice);
+  const SearchSpace space = SearchSpaceOf(*request.job, candidates);
+  if (space.clusters.empty()) return {};
+  const absl::StatusOr<PlacementQuery> query = QueryAbout(request, space);
   if (!query.ok()) {
     base::Log(base::LogLevel::kDebug, absl::StrCat("job ", request.identity.ns, "/", request.identity.name,
                                                    ": the scheduler is not asked: ", std::string(query.status().message())));
     return {};
   }
-  const std::optional<PlacementHint> advice = hints_->HintFor(request.identity, *query);
-  return {.pending = !advice.has_value(), .advice = advice};
+  const std::optional<PlacementHint> hint = hints_->HintFor(request.identity, *query);
+  return {.pending = !hint.has_value(), .hint = hint};
 }
 
-absl::StatusOr<PlacementQuery> Placer::QueryAbout(const CandidatesRequest& request, const Choice& choice) const {
+absl::StatusOr<PlacementQuery> Placer::QueryAbout(const CandidatesRequest& request, const SearchSpace& space) const {
   std::vector<cache::ClusterFacts> clusters = members_.Clusters();
   if (measured_ != nullptr) measured_->AddTo(clusters, request.now);
   const std::optional<ConfigMapFile> graph = GraphInConfigMap(request.job->spec);
-  if (!graph.has_value()) return PlacementQueryOf(*request.job, request.attempt, choice, clusters);
+  if (!graph.has_value()) return PlacementQueryOf(*request.job, request.attempt, space, clusters);
   FUSIONLLM_ASSIGN_OR_RETURN(std::string text, ReadConfigMapFile(hub_.client(), request.identity.ns, *graph, {}));
   job::FusionJob job = *request.job;
   job.spec.model.graph = job::GraphSource{.inline_text = std::move(text)};
-  return PlacementQueryOf(job, request.attempt, choice, clusters);
+  return PlacementQueryOf(job, request.attempt, space, clusters);
 }
 
 void Placer::KeepMessage(const CandidatesRequest& request, Placement& placement) {

@@ -56,8 +56,8 @@ class PlanCallTest : public ::testing::Test {
     facts_.push_back({.name = name});
   }
   void Join(size_t a, size_t b, double bytes_per_s) { facts_[a].links[facts_[b].name] = {.bytes_per_s = bytes_per_s, .latency_s = 1e-3}; }
-  PlacementQuery Asked() {
-    const auto query = PlacementQueryOf(job_, /*attempt=*/0, ChoiceOf(job_, offers_), facts_);
+  PlacementQuery Query() {
+    const auto query = PlacementQueryOf(job_, /*attempt=*/0, SearchSpaceOf(job_, offers_), facts_);
     EXPECT_TRUE(query.ok()) << query.status();
     return query.value_or(PlacementQuery());
   }
@@ -66,9 +66,9 @@ class PlanCallTest : public ::testing::Test {
   }
   std::vector<std::string> Clusters() {
     std::vector<std::string> names;
-    const PlacementHint advice = PlacementHintOf(Ask(Asked()));
-    EXPECT_EQ(advice.reason, kPlanFound) << advice.message;
-    for (const manifests::ExecutorSlot& slot : Place(job_, offers_, advice.ranking).slots) names.push_back(slot.cluster);
+    const PlacementHint hint = PlacementHintOf(Ask(Query()));
+    EXPECT_EQ(hint.reason, kPlanFound) << hint.message;
+    for (const manifests::ExecutorSlot& slot : Place(job_, offers_, hint.ranking).slots) names.push_back(slot.cluster);
     return names;
   }
 
@@ -99,9 +99,9 @@ TEST_F(PlanCallTest, TwoClustersWithAFastLinkArePreferredToTwoWithASlowOne) {
 TEST_F(PlanCallTest, ARefusalNamesWhatIsShort) {
   for (const char* const name : {"berlin", "lima", "oslo"}) Offer(name);
   for (ClusterCandidate& candidate : offers_) candidate.each["memory"] = 1 << 20;
-  const PlacementHint advice = PlacementHintOf(Ask(Asked()));
-  EXPECT_EQ(advice.reason, kPlanInfeasible);
-  EXPECT_THAT(advice.message, HasSubstr("MiB")) << advice.message;
+  const PlacementHint hint = PlacementHintOf(Ask(Query()));
+  EXPECT_EQ(hint.reason, kPlanInfeasible);
+  EXPECT_THAT(hint.message, HasSubstr("MiB")) << hint.message;
 }
 
 TEST_F(PlanCallTest, ErrorsAreTheServices) {
@@ -110,7 +110,7 @@ TEST_F(PlanCallTest, ErrorsAreTheServices) {
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("job_document:1")) << answer.status();
   service_.Stop();
   for (const char* const name : {"berlin", "lima", "oslo"}) Offer(name);
-  EXPECT_EQ(Ask(Asked()).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Ask(Query()).status().code(), absl::StatusCode::kUnavailable);
 }
 
 // libcurl has been seen to leave the end of one lying until the deadline.

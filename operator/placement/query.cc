@@ -48,13 +48,13 @@ cache::LinkEstimate Direct(const std::string& from, const std::string& to, const
 }
 
 // How many executors each cluster could take, in turn where they are too many for one query.
-std::vector<int64_t> Counts(const Choice& choice) {
-  std::vector<int64_t> counts(choice.clusters.size(), 0);
+std::vector<int64_t> Counts(const SearchSpace& space) {
+  std::vector<int64_t> counts(space.clusters.size(), 0);
   int64_t all = 0;
-  for (bool more = true; more && all < kMaxAskedDevices;) {
+  for (bool more = true; more && all < kMaxQueryDevices;) {
     more = false;
-    for (size_t i = 0; i < counts.size() && all < kMaxAskedDevices; ++i) {
-      if (counts[i] >= choice.clusters[i].most) continue;
+    for (size_t i = 0; i < counts.size() && all < kMaxQueryDevices; ++i) {
+      if (counts[i] >= space.clusters[i].max_count) continue;
       ++counts[i];
       ++all;
       more = true;
@@ -113,7 +113,7 @@ std::string DocumentFor(job::FusionJob job, int64_t wanted, const std::vector<wi
   std::erase_if(job.spec.strategy.pins, [&](const job::Pin& pin) { return !names.contains(pin.device); });
   std::erase_if(job.spec.strategy.exclude, [&](const std::string& device) { return !names.contains(device); });
   if (attempt > 0) {
-    KeepWhatFits(job.spec.strategy, slots);
+    FitStrategy(job.spec.strategy, slots);
     if (job.spec.strategy.replicas > 1 && job.spec.strategy.MinExecutors() > wanted) job.spec.strategy.replicas = 0;
     job.spec.strategy.stages = std::min(job.spec.strategy.stages, wanted);
   }
@@ -141,18 +141,18 @@ cache::LinkEstimate LinkBetween(const std::string& from, const std::string& to, 
   return {.bytes_per_s = std::min(in.bytes_per_s, out.bytes_per_s), .latency_s = in.latency_s + out.latency_s};
 }
 
-absl::StatusOr<PlacementQuery> PlacementQueryOf(const job::FusionJob& job, int64_t attempt, const Choice& choice,
+absl::StatusOr<PlacementQuery> PlacementQueryOf(const job::FusionJob& job, int64_t attempt, const SearchSpace& space,
                                                 const std::vector<cache::ClusterFacts>& clusters) {
   if (const auto& graph = job.spec.model.graph; graph.has_value() && graph->file.has_value()) {
     return absl::FailedPreconditionError("spec.model.graph.file is in a volume that the operator's scheduler cannot read");
   }
-  const std::vector<int64_t> counts = Counts(choice);
+  const std::vector<int64_t> counts = Counts(space);
   wire::ProfilesDocument profiles;
   std::vector<std::string> sites;  // that have devices
   std::vector<manifests::ExecutorSlot> slots;
   for (size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] == 0) continue;
-    const ClusterCandidate& candidate = *choice.clusters[i].candidate;
+    const ClusterCandidate& candidate = *space.clusters[i].candidate;
     absl::StatusOr<std::vector<wire::DeviceProfile>> devices = DevicesIn(candidate, counts[i], job.spec.training.precision);
     if (!devices.ok()) return absl::FailedPreconditionError(absl::StrCat(candidate.name, ": ", std::string(devices.status().message())));
     std::move(devices->begin(), devices->end(), std::back_inserter(profiles.devices));
@@ -169,7 +169,7 @@ absl::StatusOr<PlacementQuery> PlacementQueryOf(const job::FusionJob& job, int64
       profiles.links.push_back(LinkOf(manifests::DeviceName({from, 0, false}), manifests::DeviceName({to, 0, false}), way));
     }
   }
-  return PlacementQuery{.job_document = DocumentFor(job, choice.wanted, profiles.devices, slots, attempt),
+  return PlacementQuery{.job_document = DocumentFor(job, space.wanted, profiles.devices, slots, attempt),
                         .profiles_document = wire::PrintProfiles(profiles)};
 }
 

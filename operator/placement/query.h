@@ -16,7 +16,7 @@
 namespace fusionllm::op::placement {
 
 // Of all clusters together: a search over more takes longer than a job should wait.
-inline constexpr int64_t kMaxAskedDevices = 64;
+inline constexpr int64_t kMaxQueryDevices = 64;
 // Between clusters of which nothing is said: 100 Mbit/s. Inside of one: 10 Gbit/s.
 inline constexpr cache::LinkEstimate kUnknownLink{.bytes_per_s = 12.5e6, .latency_s = 30e-3};
 inline constexpr cache::LinkEstimate kIntraClusterLink{.bytes_per_s = 1.25e9, .latency_s = 100e-6};
@@ -38,7 +38,7 @@ bool MeetAtRelay(const std::string& from, const std::string& to, job::NetworkMod
 
 // `attempt`: the first is 0; the strategy of a later one is fitted to what it could get (fitted_strategy.h). FailedPrecondition: why it
 // cannot be asked.
-absl::StatusOr<PlacementQuery> PlacementQueryOf(const job::FusionJob& job, int64_t attempt, const Choice& choice,
+absl::StatusOr<PlacementQuery> PlacementQueryOf(const job::FusionJob& job, int64_t attempt, const SearchSpace& space,
                                                 const std::vector<cache::ClusterFacts>& clusters);
 
 }  // namespace fusionllm::op::placement

@@ -41,7 +41,7 @@ class PlacementQueryTest : public ::testing::Test {
   cache::ClusterFacts& Facts(const std::string& name) {
     return *std::find_if(facts_.begin(), facts_.end(), [&](const cache::ClusterFacts& facts) { return facts.name == name; });
   }
-  absl::StatusOr<PlacementQuery> Ask() { return PlacementQueryOf(job_, attempt_, ChoiceOf(job_, offers_), facts_); }
+  absl::StatusOr<PlacementQuery> Ask() { return PlacementQueryOf(job_, attempt_, SearchSpaceOf(job_, offers_), facts_); }
   // Of a query's document, what can be read.
   static std::string Words(const PlacementQuery& query) {
     const auto profiles = wire::ParseProfiles(query.profiles_document);
@@ -144,7 +144,7 @@ TEST_F(PlacementQueryTest, AsManyAsTheJobAllowsAndNoMoreThanASearchCanWeigh) {
   Offer("paris", {{"", 100}}, 100);
   const auto profiles = wire::ParseProfiles(Ask()->profiles_document);
   ASSERT_TRUE(profiles.ok());
-  EXPECT_EQ(std::ssize(profiles->devices), kMaxAskedDevices);
+  EXPECT_EQ(std::ssize(profiles->devices), kMaxQueryDevices);
   EXPECT_EQ(std::count_if(profiles->devices.begin(), profiles->devices.end(), [](const auto& d) { return d.site == "paris"; }), 7);
 }
 

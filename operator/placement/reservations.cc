@@ -5,10 +5,10 @@
 
 namespace fusionllm::op::placement {
 
-void Reservations::Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::Amounts& each,
-                        absl::Time now) {
+void Reservations::Reserve(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::ResourceList& each,
+                           absl::Time now) {
   Release(job_uid);
-  const auto shared = std::make_shared<const kube::Amounts>(each);
+  const auto shared = std::make_shared<const kube::ResourceList>(each);
   for (const manifests::ExecutorSlot& slot : slots) {
     Share& share = shares_[slot.cluster][job_uid];
     share.each = shared;
@@ -19,27 +19,27 @@ void Reservations::Hold(const std::string& job_uid, const std::vector<manifests:
   earliest_expiry_ = std::min(earliest_expiry_, until);
 }
 
-void Reservations::ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests) {
-  if (until_.contains(job_uid)) shares_[cluster][job_uid].broker = std::make_shared<const kube::Amounts>(requests);
+void Reservations::ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::ResourceList& requests) {
+  if (until_.contains(job_uid)) shares_[cluster][job_uid].broker = std::make_shared<const kube::ResourceList>(requests);
 }
 
-std::vector<cache::SharedAmounts> Reservations::ReservedByOthers(const std::string& cluster, const std::string& job_uid,
-                                                                 const absl::flat_hash_map<std::string, int64_t>& pods_of_job,
-                                                                 absl::Time now) {
+std::vector<cache::SharedResourceList> Reservations::ReservedByOthers(const std::string& cluster, const std::string& job_uid,
+                                                                      const absl::flat_hash_map<std::string, int64_t>& pods_of_job,
+                                                                      absl::Time now) {
   Forget(now);
-  std::vector<cache::SharedAmounts> amounts;
+  std::vector<cache::SharedResourceList> resources;
   const auto here = shares_.find(cluster);
-  if (here == shares_.end()) return amounts;
+  if (here == shares_.end()) return resources;
   for (const auto& [uid, share] : here->second) {
     if (uid == job_uid) continue;
     // Those of its pods that are there have taken what was held for them: the broker first.
     const auto there = pods_of_job.find(uid);
     int64_t pods = there == pods_of_job.end() ? 0 : there->second;
-    if (share.broker != nullptr && --pods < 0) amounts.push_back(share.broker);
+    if (share.broker != nullptr && --pods < 0) resources.push_back(share.broker);
     const int64_t missing = share.executors - std::max<int64_t>(pods, 0);
-    if (missing > 0) amounts.insert(amounts.end(), static_cast<size_t>(missing), share.each);
+    if (missing > 0) resources.insert(resources.end(), static_cast<size_t>(missing), share.each);
   }
-  return amounts;
+  return resources;
 }
 
 void Reservations::Release(const std::string& job_uid) {

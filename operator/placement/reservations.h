@@ -13,7 +13,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "lib/kube/api/amounts.h"
+#include "lib/kube/api/resource_list.h"
 #include "operator/cache/capacity.h"
 #include "operator/manifests/identity.h"
 
@@ -25,13 +25,14 @@ class Reservations {
   static constexpr absl::Duration kReservationTtl = absl::Minutes(2);
 
   // In place of what the job held before.
-  void Hold(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::Amounts& each, absl::Time now);
+  void Reserve(const std::string& job_uid, const std::vector<manifests::ExecutorSlot>& slots, const kube::ResourceList& each,
+               absl::Time now);
   // Beside what the job holds, in the cluster that has its broker, however it is called there; the broker's pod is the first to come. Once
-  // after each Hold().
-  void ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::Amounts& requests);
+  // after each Reserve().
+  void ReserveBroker(const std::string& job_uid, const std::string& cluster, const kube::ResourceList& requests);
   // What others than `job_uid` hold in a cluster beyond their pods that are there; `pods_of_job`: how many each job has there.
-  std::vector<cache::SharedAmounts> ReservedByOthers(const std::string& cluster, const std::string& job_uid,
-                                                     const absl::flat_hash_map<std::string, int64_t>& pods_of_job, absl::Time now);
+  std::vector<cache::SharedResourceList> ReservedByOthers(const std::string& cluster, const std::string& job_uid,
+                                                          const absl::flat_hash_map<std::string, int64_t>& pods_of_job, absl::Time now);
   // All that the job holds.
   void Release(const std::string& job_uid);
   // What is not waited for any more.
@@ -41,8 +42,8 @@ class Reservations {
  private:
   // Of one job in one cluster.
   struct Share {
-    cache::SharedAmounts broker;  // null: it is not there
-    cache::SharedAmounts each;    // of `executors`
+    cache::SharedResourceList broker;  // null: it is not there
+    cache::SharedResourceList each;    // of `executors`
     int64_t executors = 0;
   };
 

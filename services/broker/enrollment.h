@@ -63,7 +63,7 @@ class Enrollment {
       absl::Time last;
       absl::Duration held_for = kHeldFor;
     };
-    std::map<std::string, Enrolled, security::NoCaseLess> enrolled ABSL_GUARDED_BY(mutex);  // by name
+    std::map<std::string, Enrolled, security::CaseInsensitiveLess> enrolled ABSL_GUARDED_BY(mutex);  // by name
     absl::Time minute_began ABSL_GUARDED_BY(mutex) = absl::InfinitePast();
     int wrong_tokens ABSL_GUARDED_BY(mutex) = 0;  // in that minute
   };
@@ -80,7 +80,7 @@ class Enrollment {
 
   security::CertificateAuthority authority_;
   security::JoinSecret secret_;
-  std::set<std::string, security::NoCaseLess> taken_;
+  std::set<std::string, security::CaseInsensitiveLess> taken_;
   std::string job_document_;
   std::unique_ptr<Book> book_;
 };

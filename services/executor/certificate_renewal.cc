@@ -20,7 +20,7 @@ constexpr auto kRenewalTimeout = std::chrono::seconds(20);
 }  // namespace
 
 absl::Status RenewFromBroker(const std::string& directory, const std::string& name, v1::Broker::StubInterface& broker, absl::Time now) {
-  FUSIONLLM_ASSIGN_OR_RETURN(security::CredentialTexts texts, security::ReadCredentials(directory, name, now));
+  FUSIONLLM_ASSIGN_OR_RETURN(security::PemCredentials texts, security::ReadCredentials(directory, name, now));
   FUSIONLLM_ASSIGN_OR_RETURN(const bool needed, security::NeedsRenewal(texts.certificate_pem, now));
   if (!needed) return absl::OkStatus();
   grpc::ClientContext context;

@@ -122,14 +122,14 @@ void LyingMemberTest::GiveOldToken(size_t which) {
   ASSERT_TRUE(fleet_.hub().admin().Patch(op::manifests::kSecrets, {"default", NameOf(which)}, kube::PatchType::kMerge, secret.dump()).ok());
 }
 
-// Its lists tell of Pods and an anchor that look like those of a job which has no part in it: failed, of another attempt, of an epoch that
-// no operator can come after, owned by what owns the true ones.
+// Its lists tell of Pods and an owner ConfigMap that look like those of a job which has no part in it: failed, of another attempt, of an
+// epoch that no operator can come after, owned by what owns the true ones.
 void LyingMemberTest::Forge(size_t which, const std::string& job) {
-  const std::string anchor_name = absl::StrCat(job, "-anchor"), broker_name = absl::StrCat(job, "-broker-r0");
-  json anchor = Object(fleet_.hub(), op::manifests::kConfigMaps, anchor_name),
+  const std::string owner_config_map_name = absl::StrCat(job, "-anchor"), broker_name = absl::StrCat(job, "-broker-r0");
+  json owner_config_map = Object(fleet_.hub(), op::manifests::kConfigMaps, owner_config_map_name),
        broker = Object(fleet_.hub(), op::manifests::kPods, broker_name);
-  ASSERT_TRUE(anchor.is_object() && broker.is_object());
-  for (json* const object : {&anchor, &broker}) {
+  ASSERT_TRUE(owner_config_map.is_object() && broker.is_object());
+  for (json* const object : {&owner_config_map, &broker}) {
     (*object)["metadata"].erase("managedFields");
     (*object)["metadata"]["resourceVersion"] = "9223372036854775807";
     (*object)["metadata"]["generation"] = std::numeric_limits<int64_t>::max();
@@ -150,21 +150,21 @@ void LyingMemberTest::Forge(size_t which, const std::string& job) {
     return json{{"kind", kind}, {"apiVersion", "v1"}, {"metadata", {{"resourceVersion", "1"}}}, {"items", items}}.dump();
   };
   Lie(which, "list", "/pods", list("PodList", {broker, later, executor}));
-  Lie(which, "list", "/configmaps", list("ConfigMapList", {anchor}));
-  Lie(which, "get", "/configmaps/", anchor.dump());
-  for (const char* verb : {"create", "patch", "apply"}) Lie(which, verb, "/configmaps", anchor.dump());
+  Lie(which, "list", "/configmaps", list("ConfigMapList", {owner_config_map}));
+  Lie(which, "get", "/configmaps/", owner_config_map.dump());
+  for (const char* verb : {"create", "patch", "apply"}) Lie(which, verb, "/configmaps", owner_config_map.dump());
   ListAgain(which);
 }
 
-// A job with a part there, whose anchor is said to be of an epoch that no operator could outrank.
+// A job with a part there, whose owner ConfigMap is said to be of an epoch that no operator could outrank.
 void LyingMemberTest::Lure(const std::string& job, size_t honest, size_t which) {
   fleet_.SubmitWith(job, 2, {{"suspend", true}, {"placement", {{"clusters", {{{"name", NameOf(honest)}}, {{"name", NameOf(which)}}}}}}});
-  const std::string anchor = absl::StrCat(job, "-anchor");
+  const std::string owner_config_map = absl::StrCat(job, "-anchor");
   const json labels = {{op::manifests::kJobUidLabel, Object(fleet_.hub(), op::manifests::kFusionJobs, job)["metadata"]["uid"]}};
-  const json metadata = {{"name", anchor},   {"namespace", kNamespace},
-                         {"uid", "forged"},  {"resourceVersion", "9223372036854775807"},
-                         {"labels", labels}, {"annotations", {{op::manifests::kEpochAnnotation, "9223372036854775807"}}}};
-  Lie(which, "get", "/configmaps/" + anchor, json{{"kind", "ConfigMap"}, {"metadata", metadata}}.dump());
+  const json metadata = {{"name", owner_config_map}, {"namespace", kNamespace},
+                         {"uid", "forged"},          {"resourceVersion", "9223372036854775807"},
+                         {"labels", labels},         {"annotations", {{op::manifests::kEpochAnnotation, "9223372036854775807"}}}};
+  Lie(which, "get", "/configmaps/" + owner_config_map, json{{"kind", "ConfigMap"}, {"metadata", metadata}}.dump());
   fleet_.PatchJob(job, {{"suspend", false}});
 }
 

@@ -41,29 +41,29 @@ CrashRun::CrashRun(const CrashScenario& scenario, int after)
 std::vector<std::string> CrashRun::Run(const std::vector<std::string>& expected) {
   scenario_.run(*this);
   // Pods that are being deleted run no more, and are gone a moment later.
-  ReachQuiet();
-  if (!expected.empty()) Reach("it ends as without a death", [&] { return End() == expected; });
+  AwaitQuiet();
+  if (!expected.empty()) Await("it ends as without a death", [&] { return End() == expected; });
   std::vector<std::string> end = End();
   if (fleet_.Jobs() > 0) fleet_.DeleteJob(kCrashJob);
-  ReachNothing();
+  AwaitDeleted();
   return end;
 }
 
 void CrashRun::Begin() { counting_ = true; }
 
 void CrashRun::Submit(int executors, const json& more) {
-  most_ = executors;
+  max_executors_ = executors;
   fleet_.SubmitWith(kCrashJob, executors, more);
 }
 
 void CrashRun::Scale(int executors) {
-  most_ = std::max(most_, executors);
+  max_executors_ = std::max(max_executors_, executors);
   fleet_.PatchJob(kCrashJob, {{"executors", {{"replicas", executors}}}});
 }
 
-void CrashRun::ReachRunning(int attempt, int executors) {
+void CrashRun::AwaitRunning(int attempt, int executors) {
   const std::string broker = absl::StrCat(kCrashJob, "-broker-r", attempt);
-  Reach("the attempt runs", [&] {
+  Await("the attempt runs", [&] {
     return fleet_.Job(kCrashJob).state == "Running" && fleet_.RunningPods() == 1 + executors &&
            absl::StrContains(absl::StrJoin(fleet_.Leftovers(), " "), broker);
   });
@@ -90,24 +90,24 @@ void CrashRun::ReplaceExecutor(size_t index) {
   if (const absl::Status status = member(index).EndPod(pod, op::manifests::kExecutorRole, 1, "killed"); !status.ok()) {
     Fail(absl::StrCat(pod, ": ", std::string(status.message())));
   }
-  Reach("the executor is replaced", [&] { return member(index).Starts() >= replaced[1 + index] && fleet_.RunningPods() == running; });
-  ReachQuiet();
+  Await("the executor is replaced", [&] { return member(index).Starts() >= replaced[1 + index] && fleet_.RunningPods() == running; });
+  AwaitQuiet();
   if (starts() != replaced)
     Fail(absl::StrCat("Pods were started: ", absl::StrJoin(starts(), ", "), ", not ", absl::StrJoin(replaced, ", ")));
 }
 
-void CrashRun::ReachComplete() {
-  Reach("it is complete", [&] { return fleet_.Job(kCrashJob).state == "Complete" && fleet_.RunningPods() == 0; });
+void CrashRun::AwaitComplete() {
+  Await("it is complete", [&] { return fleet_.Job(kCrashJob).state == "Complete" && fleet_.RunningPods() == 0; });
 }
 
-void CrashRun::ReachNothing() {
-  Reach("it is deleted, and nothing is left", [&] { return fleet_.Jobs() == 0 && fleet_.Leftovers().empty(); });
+void CrashRun::AwaitDeleted() {
+  Await("it is deleted, and nothing is left", [&] { return fleet_.Jobs() == 0 && fleet_.Leftovers().empty(); });
 }
 
-void CrashRun::ReachQuiet() {
+void CrashRun::AwaitQuiet() {
   for (int writes = -1; writes != writes_;) {
     writes = writes_;
-    Reach("nothing more comes", [&, until = Now() + kQuiet] { return Now() > until; });
+    Await("nothing more comes", [&, until = Now() + kQuiet] { return Now() > until; });
   }
 }
 
@@ -115,7 +115,7 @@ std::string CrashRun::Writes() {
   return absl::StrCat("hub: ", fleet_.TrafficOf(fleet_.hub()).Text(), "; members: ", fleet_.TrafficOfMembers().Text());
 }
 
-void CrashRun::Reach(const char* what, const std::function<bool()>& holds) {
+void CrashRun::Await(const char* what, const std::function<bool()>& holds) {
   const bool reached = Federation::WaitUntil(
       [&] {
         if (!again_ && killed()) {
@@ -123,10 +123,10 @@ void CrashRun::Reach(const char* what, const std::function<bool()>& holds) {
           op_->Wait();
           op_ = Start();
         }
-        return Twice().has_value() || holds();
+        return FindDuplicate().has_value() || holds();
       },
       kTimeout);
-  if (const auto twice = Twice(); twice.has_value()) Fail(absl::StrCat("two at once: ", *twice));
+  if (const auto twice = FindDuplicate(); twice.has_value()) Fail(absl::StrCat("two at once: ", *twice));
   if (!reached) Fail(absl::StrCat("not within ", absl::FormatDuration(kTimeout), ": ", what));
 }
 
@@ -152,8 +152,8 @@ std::vector<std::string> CrashRun::End() {
   return end;
 }
 
-std::optional<std::string> CrashRun::Twice() const {
-  const std::vector<std::string> doubles = fleet_.DuplicatePods(most_);
+std::optional<std::string> CrashRun::FindDuplicate() const {
+  const std::vector<std::string> doubles = fleet_.DuplicatePods(max_executors_);
   return doubles.empty() ? std::nullopt : std::optional(absl::StrJoin(doubles, ", "));
 }
 

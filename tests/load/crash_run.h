@@ -28,7 +28,7 @@ struct CrashScenario {
   const char* name;
   const char* what;
   // Up to the end of the job; its deletion comes after that, unless the scenario has seen to it.
-  void (*run)(CrashRun& life);
+  void (*run)(CrashRun& run);
   MemberOptions members = {};
 };
 
@@ -55,29 +55,29 @@ class CrashRun {
   // It wants so many from now on.
   void Scale(int executors);
   // Waits until it holds, and starts another operator meanwhile if this one was killed.
-  void Reach(const char* what, const std::function<bool()>& holds);
+  void Await(const char* what, const std::function<bool()>& holds);
   // All of this attempt's Pods run: its broker and so many executors.
-  void ReachRunning(int attempt, int executors);
+  void AwaitRunning(int attempt, int executors);
   void EndBroker(int attempt, bool well);
   // The first executor of a member fails in the first attempt, and another one of its name is made, once; all others stay.
   void ReplaceExecutor(size_t member);
-  void ReachComplete();
+  void AwaitComplete();
   // The job is gone, and all that was its own in all clusters.
-  void ReachNothing();
+  void AwaitDeleted();
   // Until the operator has written nothing for a while.
-  void ReachQuiet();
+  void AwaitQuiet();
 
  private:
   std::unique_ptr<OperatorProcess> Start() { return std::make_unique<OperatorProcess>(fleet_.Arguments(false), fleet_.log()); }
   // What a life leads to: the objects that are there, and what the job's status says but its times.
   std::vector<std::string> End();
-  std::optional<std::string> Twice() const;
+  std::optional<std::string> FindDuplicate() const;
   [[noreturn]] void Fail(const std::string& why);
 
   const CrashScenario& scenario_;
   const int after_;
-  int most_ = 0;        // executors that any of its attempts may have
-  bool again_ = false;  // another operator was started since
+  int max_executors_ = 0;  // executors that any of its attempts may have
+  bool again_ = false;     // another operator was started since
   std::atomic<bool> counting_ = false;
   std::atomic<int> writes_ = 0;
   std::atomic<pid_t> pid_ = -1;

@@ -22,105 +22,105 @@ json WithCheckpoint() {
           {"executors", {{"replicas", 4}, {"stabilizationSeconds", 0}}}};
 }
 
-void Restart(CrashRun& life) {
-  life.Begin();
-  life.Submit(4, json::object());
-  life.ReachRunning(0, 4);
-  life.EndBroker(0, /*well=*/false);
-  life.ReachRunning(1, 4);
-  life.EndBroker(1, /*well=*/true);
-  life.ReachComplete();
+void Restart(CrashRun& run) {
+  run.Begin();
+  run.Submit(4, json::object());
+  run.AwaitRunning(0, 4);
+  run.EndBroker(0, /*well=*/false);
+  run.AwaitRunning(1, 4);
+  run.EndBroker(1, /*well=*/true);
+  run.AwaitComplete();
 }
 
-void Executor(CrashRun& life) {
-  life.Submit(4, json::object());
-  life.ReachRunning(0, 4);
-  life.Begin();
-  life.ReplaceExecutor(0);
-  life.ReachRunning(0, 4);
-  life.EndBroker(0, /*well=*/true);
-  life.ReachComplete();
+void Executor(CrashRun& run) {
+  run.Submit(4, json::object());
+  run.AwaitRunning(0, 4);
+  run.Begin();
+  run.ReplaceExecutor(0);
+  run.AwaitRunning(0, 4);
+  run.EndBroker(0, /*well=*/true);
+  run.AwaitComplete();
 }
 
-void Suspend(CrashRun& life) {
-  life.Submit(4, json::object());
-  life.ReachRunning(0, 4);
-  life.Begin();
-  life.fleet().PatchJob(kCrashJob, {{"suspend", true}});
-  life.Reach("it is suspended", [&] { return life.fleet().Job(kCrashJob).state == "Suspended" && life.fleet().RunningPods() == 0; });
-  life.ReachQuiet();
-  life.fleet().PatchJob(kCrashJob, {{"suspend", false}});
-  life.ReachRunning(1, 4);
-  life.EndBroker(1, /*well=*/true);
-  life.ReachComplete();
+void Suspend(CrashRun& run) {
+  run.Submit(4, json::object());
+  run.AwaitRunning(0, 4);
+  run.Begin();
+  run.fleet().PatchJob(kCrashJob, {{"suspend", true}});
+  run.Await("it is suspended", [&] { return run.fleet().Job(kCrashJob).state == "Suspended" && run.fleet().RunningPods() == 0; });
+  run.AwaitQuiet();
+  run.fleet().PatchJob(kCrashJob, {{"suspend", false}});
+  run.AwaitRunning(1, 4);
+  run.EndBroker(1, /*well=*/true);
+  run.AwaitComplete();
 }
 
-void Scale(CrashRun& life) {
-  life.Submit(4, WithCheckpoint());
-  life.ReachRunning(0, 4);
-  life.Begin();
-  life.Scale(6);
-  life.ReachRunning(1, 6);
-  life.Scale(3);
-  life.ReachRunning(2, 3);
-  life.EndBroker(2, /*well=*/true);
-  life.ReachComplete();
+void Scale(CrashRun& run) {
+  run.Submit(4, WithCheckpoint());
+  run.AwaitRunning(0, 4);
+  run.Begin();
+  run.Scale(6);
+  run.AwaitRunning(1, 6);
+  run.Scale(3);
+  run.AwaitRunning(2, 3);
+  run.EndBroker(2, /*well=*/true);
+  run.AwaitComplete();
 }
 
 // The other member takes all executors; what the lost one has is removed when it is back.
-void Lost(CrashRun& life) {
+void Lost(CrashRun& run) {
   json spec = WithCheckpoint();
   spec["failurePolicy"]["rules"] = {{{"name", "elsewhere"}, {"action", "RestartJob"}, {"onReasons", {"ClusterLost"}}}};
-  life.Submit(4, spec);
-  life.ReachRunning(0, 4);
-  life.Begin();
-  life.member(1).SetAway(true);
-  life.ReachRunning(1, 4 + 2);  // with the two that are out of reach and may be at work
-  life.member(1).SetAway(false);
-  life.ReachRunning(1, 4);
-  life.EndBroker(1, /*well=*/true);
-  life.ReachComplete();
+  run.Submit(4, spec);
+  run.AwaitRunning(0, 4);
+  run.Begin();
+  run.member(1).SetAway(true);
+  run.AwaitRunning(1, 4 + 2);  // with the two that are out of reach and may be at work
+  run.member(1).SetAway(false);
+  run.AwaitRunning(1, 4);
+  run.EndBroker(1, /*well=*/true);
+  run.AwaitComplete();
 }
 
 // Deleted while a member is away, which is back before anybody gives it up.
-void Away(CrashRun& life) {
-  life.Submit(4, json::object());
-  life.ReachRunning(0, 4);
-  life.Begin();
-  life.member(1).SetAway(true);
-  life.fleet().DeleteJob(kCrashJob);
+void Away(CrashRun& run) {
+  run.Submit(4, json::object());
+  run.AwaitRunning(0, 4);
+  run.Begin();
+  run.member(1).SetAway(true);
+  run.fleet().DeleteJob(kCrashJob);
   const auto gone = [&](const SimCluster& cluster) { return cluster.RunningPods() == 0; };
-  life.Reach("what can be reached is gone", [&] { return gone(life.fleet().hub()) && gone(life.member(0)); });
-  life.ReachQuiet();
-  life.member(1).SetAway(false);
-  life.ReachNothing();
+  run.Await("what can be reached is gone", [&] { return gone(run.fleet().hub()) && gone(run.member(0)); });
+  run.AwaitQuiet();
+  run.member(1).SetAway(false);
+  run.AwaitDeleted();
 }
 
 // As that, but it is given up: the job goes, and what is left is owed until the member is back.
-void Tombstone(CrashRun& life) {
-  life.Submit(4, {{"forceDeleteAfterSeconds", 1}});
-  life.ReachRunning(0, 4);
-  life.Begin();
-  life.member(1).SetAway(true);
-  life.fleet().DeleteJob(kCrashJob);
-  life.Reach("the job is let go", [&] { return life.fleet().Jobs() == 0; });
-  life.ReachQuiet();
-  life.member(1).SetAway(false);
-  life.ReachNothing();
-  life.Reach("nothing is owed any more", [&] {
-    const auto answer = life.fleet().hub().admin().List(op::manifests::kConfigMaps, "default", {});
+void Tombstone(CrashRun& run) {
+  run.Submit(4, {{"forceDeleteAfterSeconds", 1}});
+  run.AwaitRunning(0, 4);
+  run.Begin();
+  run.member(1).SetAway(true);
+  run.fleet().DeleteJob(kCrashJob);
+  run.Await("the job is let go", [&] { return run.fleet().Jobs() == 0; });
+  run.AwaitQuiet();
+  run.member(1).SetAway(false);
+  run.AwaitDeleted();
+  run.Await("nothing is owed any more", [&] {
+    const auto answer = run.fleet().hub().admin().List(op::manifests::kConfigMaps, "default", {});
     return answer.ok() && base::ParseJson(*answer)["items"].empty();
   });
 }
 
 // Executors of other clusters dial each other at Services, one of them is a spare, and the job deletes itself when it has been over for a
 // second.
-void Services(CrashRun& life) {
-  life.Begin();
-  life.Submit(4, {{"network", {{"mode", "NodePort"}}}, {"executors", {{"replicas", 3}, {"spares", 1}}}, {"ttlSecondsAfterFinished", 1}});
-  life.ReachRunning(0, 4);
-  life.EndBroker(0, /*well=*/true);
-  life.ReachNothing();
+void Services(CrashRun& run) {
+  run.Begin();
+  run.Submit(4, {{"network", {{"mode", "NodePort"}}}, {"executors", {{"replicas", 3}, {"spares", 1}}}, {"ttlSecondsAfterFinished", 1}});
+  run.AwaitRunning(0, 4);
+  run.EndBroker(0, /*well=*/true);
+  run.AwaitDeleted();
 }
 
 // From the place that comes first in each `stride`; the last places of all are those of its deletion.
@@ -134,10 +134,10 @@ int SweepScenario(const CrashScenario& scenario, const SweepOptions& options) {
     std::fflush(stdout);
   }
   int places = 0;
-  for (int after = options.first; options.most == 0 || places < options.most; after += options.stride) {
-    CrashRun life(scenario, after);
-    (void)life.Run(end);
-    if (!life.killed()) break;  // a life has fewer writes than that
+  for (int after = options.first; options.max_writes == 0 || places < options.max_writes; after += options.stride) {
+    CrashRun run(scenario, after);
+    (void)run.Run(end);
+    if (!run.killed()) break;  // a life has fewer writes than that
     ++places;
     if (places % 10 == 0) std::printf("%s: killed after write %d: the same\n", scenario.name, after);
     std::fflush(stdout);
@@ -163,7 +163,7 @@ const std::vector<CrashScenario>& CrashScenarios() {
 
 void Sweep(const SweepOptions& options) {
   for (const CrashScenario& scenario : CrashScenarios()) {
-    if (!options.life.empty() && options.life != scenario.name) continue;
+    if (!options.scenario.empty() && options.scenario != scenario.name) continue;
     const int places = SweepScenario(scenario, options);
     if (places == 0) {
       std::printf("%s: nothing was killed\n", scenario.name);

@@ -13,7 +13,7 @@ class CrashScenariosTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CrashScenariosTest, SomePlacesOfALife) {
   std::signal(SIGPIPE, SIG_IGN);
-  Sweep({.life = GetParam(), .first = 5, .stride = 11, .most = 2});
+  Sweep({.scenario = GetParam(), .first = 5, .stride = 11, .max_writes = 2});
 }
 
 INSTANTIATE_TEST_SUITE_P(Lives, CrashScenariosTest, ::testing::Values("restart", "executor", "suspend", "scale", "away", "services"));

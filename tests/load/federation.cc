@@ -199,7 +199,7 @@ int Federation::RunningPods() const {
   return pods;
 }
 
-std::vector<std::string> Federation::DuplicatePods(int most) const {
+std::vector<std::string> Federation::DuplicatePods(int max_executors) const {
   std::vector<std::string> doubles;
   std::map<std::string, std::string> homes;                   // cluster by Pod
   std::map<std::string, std::vector<std::string>> executors;  // by job and attempt
@@ -215,7 +215,8 @@ std::vector<std::string> Federation::DuplicatePods(int most) const {
   look(*hub_);
   for (const auto& member : members_) look(*member);
   for (const auto& [attempt, pods] : executors) {
-    if (static_cast<int>(pods.size()) > most) doubles.push_back(absl::StrCat("more than ", most, ": ", absl::StrJoin(pods, " ")));
+    if (static_cast<int>(pods.size()) > max_executors)
+      doubles.push_back(absl::StrCat("more than ", max_executors, ": ", absl::StrJoin(pods, " ")));
   }
   return doubles;
 }

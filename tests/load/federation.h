@@ -56,9 +56,9 @@ class Federation {
   int Connected() const;
   int RunningPods() const;
   // Pods that could be at work for the same thing at once: two of one index in a cluster (SimCluster::DuplicatePods), two of one name,
-  // which has job, attempt, cluster and index, in two clusters; and the executors of an attempt that has more than `most`. What an earlier
-  // attempt has in a cluster that is away counts as no duplicate.
-  std::vector<std::string> DuplicatePods(int most) const;
+  // which has job, attempt, cluster and index, in two clusters; and the executors of an attempt that has more than `max_executors`. What an
+  // earlier attempt has in a cluster that is away counts as no duplicate.
+  std::vector<std::string> DuplicatePods(int max_executors) const;
   // Objects of the operator that are in the clusters, by "CLUSTER kind ns/name".
   std::vector<std::string> Leftovers() const;
 

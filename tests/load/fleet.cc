@@ -23,7 +23,7 @@ double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 std::string NameOf(int job) { return absl::StrCat("job-", job); }
 
 void PrintUsage(const char* when, const OperatorProcess& op, double cpu_before) {
-  const Usage usage = op.Look();
+  const Usage usage = op.MeasureUsage();
   std::printf("| operator, %s | CPU %.2f s, resident %.1f MiB, peak %.1f MiB |\n", when, usage.cpu_s - cpu_before, usage.resident_mib,
               usage.peak_mib);
 }
@@ -117,10 +117,10 @@ void FailBrokers(Federation& fleet, int failures) {
   std::fflush(stdout);
 }
 
-// What clusters have taken and run is reported in their statuses up to kSummaryEvery and kLookEvery later: what is written for that long
+// What clusters have taken and run is reported in their statuses up to kSummaryEvery and kResyncPeriod later: what is written for that long
 // after the last job ran is still of the load. Twice kSummaryEvery is longer than both.
 void Settle(Federation& fleet) {
-  static_assert(op::federation::ClusterRegistry::kLookEvery < op::federation::ClusterRegistry::kSummaryEvery);
+  static_assert(op::federation::ClusterRegistry::kResyncPeriod < op::federation::ClusterRegistry::kSummaryEvery);
   const absl::Duration begin = Now();
   fleet.ForgetRequests();
   fleet.AwaitQuiet(2 * op::federation::ClusterRegistry::kSummaryEvery);
@@ -140,7 +140,7 @@ void Fleet(const FleetOptions& options) {
   PrintUsage("connected", *op, 0);
 
   fleet.ForgetRequests();
-  double cpu = op->Look().cpu_s;
+  double cpu = op->MeasureUsage().cpu_s;
   absl::Duration begin = Now();
   for (int i = 0; i < options.jobs; ++i) fleet.Submit(NameOf(i), options.executors);
   const absl::Duration submitted = Now() - begin;
@@ -161,11 +161,12 @@ void Fleet(const FleetOptions& options) {
   Settle(fleet);
 
   fleet.ForgetRequests();
-  cpu = op->Look().cpu_s;
+  cpu = op->MeasureUsage().cpu_s;
   begin = Now();
   kube::RealClock().WaitFor(options.rest, {});
   std::printf("| at rest for %.0f s | %d writes, %d requests; CPU %.1f %% of a core |\n", Seconds(Now() - begin), fleet.Writes(),
-              fleet.TrafficOf(fleet.hub()).total + fleet.TrafficOfMembers().total, 100 * (op->Look().cpu_s - cpu) / Seconds(Now() - begin));
+              fleet.TrafficOf(fleet.hub()).total + fleet.TrafficOfMembers().total,
+              100 * (op->MeasureUsage().cpu_s - cpu) / Seconds(Now() - begin));
   PrintUsage("at rest", *op, cpu);
   std::fflush(stdout);
 
@@ -191,7 +192,7 @@ void Fleet(const FleetOptions& options) {
   PrintUsage("started when all is there", *op, 0);
 
   fleet.ForgetRequests();
-  cpu = op->Look().cpu_s;
+  cpu = op->MeasureUsage().cpu_s;
   begin = Now();
   for (int i = 0; i < options.jobs; ++i) {
     (void)fleet.hub().EndPod(absl::StrCat(NameOf(i), "-broker-r", i < failures ? 1 : 0), "broker", 0,
@@ -204,7 +205,7 @@ void Fleet(const FleetOptions& options) {
   PrintTraffic("until all are complete", fleet);
 
   fleet.ForgetRequests();
-  cpu = op->Look().cpu_s;
+  cpu = op->MeasureUsage().cpu_s;
   begin = Now();
   for (int i = 0; i < options.jobs; ++i) fleet.DeleteJob(NameOf(i));
   Federation::Await(
@@ -238,7 +239,7 @@ void Start(const StartOptions& options) {
     const double clusters_before_s = OwnCpuSeconds();
     const OperatorProcess op(fleet.Arguments(false), fleet.log());
     ready.push_back(op.WaitReady());
-    const double ready_s = op.Look().cpu_s, clusters_ready_s = OwnCpuSeconds() - clusters_before_s;
+    const double ready_s = op.MeasureUsage().cpu_s, clusters_ready_s = OwnCpuSeconds() - clusters_before_s;
     const int early = Lists(fleet.TrafficOfMembers());
     Federation::Await("all members are listed", [&] {
       return std::all_of(fleet.members().begin(), fleet.members().end(),
@@ -247,7 +248,7 @@ void Start(const StartOptions& options) {
     listed.push_back(Now() - begin);
     std::printf("| round %d | %.0f ms | %.0f ms | %.2f s | %.2f s | %.2f s | %.2f s | %d |\n", round,
                 absl::ToDoubleMilliseconds(ready.back()), absl::ToDoubleMilliseconds(listed.back()), ready_s, clusters_ready_s,
-                op.Look().cpu_s, OwnCpuSeconds() - clusters_before_s, early);
+                op.MeasureUsage().cpu_s, OwnCpuSeconds() - clusters_before_s, early);
     std::fflush(stdout);
   }
   std::printf("| of all | p50 %.0f ms, longest %.0f ms | p50 %.0f ms, longest %.0f ms | | | | | |\n", QuantileMs(ready, 0.5),

@@ -45,12 +45,12 @@ int Main(int argc, char** argv) {
 
   SweepOptions sweep;
   CLI::App* const sweep_command = app.add_subcommand("crash-sweep", "The operator is killed after each of its writes");
-  std::vector<std::string> lives;
-  for (const CrashScenario& scenario : CrashScenarios()) lives.emplace_back(scenario.name);
-  sweep_command->add_option("--scenario", sweep.life, "Of this scenario alone")->check(CLI::IsMember(lives));
+  std::vector<std::string> names;
+  for (const CrashScenario& scenario : CrashScenarios()) names.emplace_back(scenario.name);
+  sweep_command->add_option("--scenario", sweep.scenario, "Of this scenario alone")->check(CLI::IsMember(names));
   sweep_command->add_option("--first", sweep.first, "Begin with this write")->check(CLI::Range(1, 10'000))->capture_default_str();
   sweep_command->add_option("--stride", sweep.stride, "Every so manieth write")->check(CLI::Range(1, 10'000))->capture_default_str();
-  sweep_command->add_option("--max-writes", sweep.most, "Writes of each scenario at most; 0: all")
+  sweep_command->add_option("--max-writes", sweep.max_writes, "Writes of each scenario at most; 0: all")
       ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
 

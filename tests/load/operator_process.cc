@@ -103,7 +103,7 @@ int OperatorProcess::Wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-Usage OperatorProcess::Look() const {
+Usage OperatorProcess::MeasureUsage() const {
   Usage usage;
   std::ifstream stat(absl::StrCat("/proc/", pid_, "/stat"));
   std::stringstream text;

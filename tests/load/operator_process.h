@@ -36,7 +36,7 @@ class OperatorProcess {
   pid_t pid() const { return pid_; }
   // Waits for its end: exit code, or 128 and the signal.
   int Wait();
-  Usage Look() const;
+  Usage MeasureUsage() const;
   std::string Metrics() const;
   // The HTTP code with which it answers for `page`, "/healthz" say; 0: it does not.
   int CodeOf(const std::string& page) const;

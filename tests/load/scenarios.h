@@ -45,9 +45,9 @@ void Failover(const FailoverOptions& options);
 // The operator killed after each write of a job's life on a hub and two members (crash_run.h), from the `first` on; ends the program at the
 // first life that ends otherwise than one without a death.
 struct SweepOptions {
-  std::string life;  // empty: one after the other
+  std::string scenario;  // empty: one after the other
   int first = 1, stride = 1;
-  int most = 0;  // places in each life; 0: all
+  int max_writes = 0;  // at which it is killed, in each scenario; 0: all
 };
 void Sweep(const SweepOptions& options);
 

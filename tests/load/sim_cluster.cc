@@ -60,7 +60,7 @@ SimCluster::SimCluster(std::string name, const security::CertificateAuthority& a
       ca_pem_(authority.certificate_pem()),
       server_(kube::RealClock()),
       front_(server_, Certificate(name_, authority)),
-      client_({server_.NewTransport(), kube::FixedCredentials({}), name_, kNamespace},
+      client_({server_.NewTransport(), kube::StaticCredentials({}), name_, kNamespace},
               {.user_agent = "load/1", .requests_per_second = 1e6, .burst = 1'000'000}, kube::RealClock()),
       kubelet_(admin_, kube::RealClock(), nullptr, {.scope = {.resource = op::manifests::kPods}, .decode = DecodePodState}) {
   server_.Serve(op::manifests::kFusionJobs);

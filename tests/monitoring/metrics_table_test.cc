@@ -38,7 +38,7 @@ std::map<std::string, Exported> AllFamilies() {
   const op::manager::OperatorMetrics own(op);
   const op::manager::FleetMetrics fleet(
       op, [] { return std::vector<std::shared_ptr<const op::cache::JobView>>(); },
-      [] { return std::map<std::string, op::cache::Presence>(); });
+      [] { return std::map<std::string, op::cache::ConnectionState>(); });
   for (metrics::Registry* registry : {&broker, &executor, &scheduler, &op}) daemon::AddProcessMetrics(*registry);
   std::map<std::string, Exported> all;
   const std::pair<const char*, const metrics::Registry*> programs[] = {

@@ -43,18 +43,18 @@ struct Fault {
 class BeforeFirstStepTest : public op::controller::testing::TwoClustersTest, public ::testing::WithParamInterface<int> {
  protected:
   // All phases and kinds come in the first 15 seeds; of later ones some keep one away for longer than a broker waits.
-  BeforeFirstStepTest() : draws_(static_cast<uint64_t>(GetParam())) {
+  BeforeFirstStepTest() : rng_(static_cast<uint64_t>(GetParam())) {
     const int seed = GetParam();
     faults_.push_back(Draw(kPhases[seed % 5], kWhat[seed / 5 % 3]));
     long_ = seed >= 15 && seed % 5 == 2;
-    if (long_) faults_.back().away_for = draws_.Seconds(620, 700);
-    for (int more = draws_.Below(3); more > 0 && !long_; --more) faults_.push_back(Draw(kPhases[draws_.Below(5)], kWhat[draws_.Below(3)]));
+    if (long_) faults_.back().away_for = rng_.Seconds(620, 700);
+    for (int more = rng_.Below(3); more > 0 && !long_; --more) faults_.push_back(Draw(kPhases[rng_.Below(5)], kWhat[rng_.Below(3)]));
   }
 
   Fault Draw(Phase phase, What what) {
     // Orders take two seconds at least; of calibrations there are three.
     const int within = phase == Phase::kCalibrating ? 5 : 1;
-    return {phase, what, draws_.Seconds(0, within), draws_.Seconds(5, 90)};
+    return {phase, what, rng_.Seconds(0, within), rng_.Seconds(5, 90)};
   }
 
   static json JobOfThree() {
@@ -103,7 +103,7 @@ class BeforeFirstStepTest : public op::controller::testing::TwoClustersTest, pub
         const std::string cluster = labels[op::manifests::kClusterLabel], index = labels[op::manifests::kIndexLabel];
         const std::string device = absl::StrCat(cluster, "-", index);
         // A node with room may be long in coming for the one that takes the place of another.
-        const absl::Time at = std::max(clock_.Now() + draws_.Seconds(1, 8), no_room_until_[device]);
+        const absl::Time at = std::max(clock_.Now() + rng_.Seconds(1, 8), no_room_until_[device]);
         processes_[uid] = {.client = &client, .uid = uid, .pod = name, .device = device, .runs_from = at};
       }
     }
@@ -119,7 +119,7 @@ class BeforeFirstStepTest : public op::controller::testing::TwoClustersTest, pub
       ASSERT_TRUE(absl::SimpleAtod(value("--executor-timeout-seconds"), &timeout_s));
       broker_uid_ = uid;
       run_ended_ = false;
-      run_ = std::make_unique<SimulatedRun>(absl::StrSplit(value("--expected-executors"), ','), timeout_s, draws_, kept_, clock_.Now());
+      run_ = std::make_unique<SimulatedRun>(absl::StrSplit(value("--expected-executors"), ','), timeout_s, rng_, durable_, clock_.Now());
       SetStatus(client, name, RunningStatus(true));
     }
     if (!run_->Ended() || run_ended_) return;
@@ -175,7 +175,7 @@ class BeforeFirstStepTest : public op::controller::testing::TwoClustersTest, pub
     if (here.empty()) return;
     // Not in the order of uids, which are drawn anew for each API server.
     std::sort(here.begin(), here.end(), [](const Process* a, const Process* b) { return a->device < b->device; });
-    Strike(fault, *here[static_cast<size_t>(draws_.Below(static_cast<int>(here.size())))]);
+    Strike(fault, *here[static_cast<size_t>(rng_.Below(static_cast<int>(here.size())))]);
     struck_.push_back(absl::StrCat(Name(fault.what), " in ", broker::Name(fault.phase), " for ", absl::FormatDuration(fault.away_for)));
     faults_.erase(faults_.begin());
     phase_since_.reset();
@@ -218,7 +218,7 @@ class BeforeFirstStepTest : public op::controller::testing::TwoClustersTest, pub
   }
 
   int seconds_ = 0;
-  Draws draws_;
+  SeededRandom rng_;
   std::vector<Fault> faults_;  // one after the other
   bool long_ = false;
   std::vector<std::string> struck_, ends_;
@@ -229,7 +229,7 @@ class BeforeFirstStepTest : public op::controller::testing::TwoClustersTest, pub
   std::string broker_uid_;
   std::unique_ptr<SimulatedRun> run_;
   bool run_ended_ = false;  // and its Pod says so
-  Kept kept_;
+  DurableState durable_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Seeds, BeforeFirstStepTest, ::testing::Range(0, SeedCount()));
@@ -253,12 +253,12 @@ TEST_P(BeforeFirstStepTest, NoLossEndsTheJobForGoodAndItTrainsAsIfNothingHadBeen
   // Those that were told twice, too.
   const std::map<int64_t, float> undisturbed = UndisturbedLosses(3);
   std::map<int64_t, float> losses;
-  for (const auto& [step, loss] : kept_.losses) {
+  for (const auto& [step, loss] : durable_.losses) {
     losses[step] = loss;
     EXPECT_EQ(loss, undisturbed.at(step)) << "step " << step;
   }
   EXPECT_EQ(losses, undisturbed);
-  EXPECT_EQ(kept_.checkpoints.at(kept_.newest).first, kSteps);
+  EXPECT_EQ(durable_.checkpoints.at(durable_.newest).first, kSteps);
 }
 
 }  // namespace

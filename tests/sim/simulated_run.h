@@ -20,9 +20,9 @@
 namespace fusionllm::sim {
 
 // Numbers by seed, one after the other.
-class Draws {
+class SeededRandom {
  public:
-  explicit Draws(uint64_t seed) : random_(seed, "before the first step") {}
+  explicit SeededRandom(uint64_t seed) : random_(seed, "before the first step") {}
   int Below(int bound) { return static_cast<int>(random_.Below(drawn_++, static_cast<uint64_t>(bound))); }
   absl::Duration Seconds(int least, int most) { return absl::Seconds(least + Below(most - least + 1)); }
 
@@ -57,8 +57,8 @@ inline std::map<int64_t, float> UndisturbedLosses(size_t stages) {
   return losses;
 }
 
-// What is kept when a broker ends: checkpoints by folder, the newest one, all losses that were told.
-struct Kept {
+// What is kept when a broker ends: checkpoints by folder, the newest one, all losses that were reported.
+struct DurableState {
   std::map<std::string, std::pair<int64_t, Model>> checkpoints;
   std::string newest;
   std::vector<std::pair<int64_t, float>> losses;
@@ -67,14 +67,14 @@ struct Kept {
 class SimulatedRun {
  public:
   // All must outlive it. `expected`: executors, by name, each of which the plan wants.
-  SimulatedRun(const std::vector<std::string>& expected, double timeout_s, Draws& draws, Kept& kept, absl::Time now)
-      : draws_(draws), kept_(kept), harness_(Options(expected, timeout_s, kept), expected), now_(now) {
+  SimulatedRun(const std::vector<std::string>& expected, double timeout_s, SeededRandom& rng, DurableState& durable, absl::Time now)
+      : rng_(rng), durable_(durable), harness_(Options(expected, timeout_s, durable), expected), now_(now) {
     harness_.refuse = [n = expected.size()](const broker::RequestPlan& ask) -> std::optional<broker::PlanRefused> {
       if (ask.devices.size() >= n) return std::nullopt;
       return broker::PlanRefused{.reason = "TooFewExecutors", .message = absl::StrCat("spec.strategy.stages asks for ", n, " executors")};
     };
     harness_.ignores = [this](const broker::Action& action) {
-      orders_.push_back({now_ + draws_.Seconds(2, 4), action});
+      scheduled_.push_back({now_ + rng_.Seconds(2, 4), action});
       return true;
     };
     Feed(broker::Started{});
@@ -91,7 +91,9 @@ class SimulatedRun {
     const uint64_t incarnation = at->second;
     here_.erase(at);
     stages_.erase(name);
-    std::erase_if(orders_, [&](const Order& order) { return IsTo(name, order.action); });  // a later life of it knows nothing of them
+    std::erase_if(scheduled_, [&](const ScheduledAction& scheduled) {
+      return IsTo(name, scheduled.action);
+    });  // a later life of it knows nothing of them
     if (!Ended()) Feed(broker::Left{.name = name, .incarnation = incarnation, .why = why});
   }
   bool IsHere(const std::string& name) const { return here_.contains(name); }
@@ -100,14 +102,14 @@ class SimulatedRun {
 
   void Tick(absl::Time now) {
     now_ = now;
-    for (size_t i = 0; i < orders_.size() && !Ended();) {
-      if (orders_[i].at > now) {
+    for (size_t i = 0; i < scheduled_.size() && !Ended();) {
+      if (scheduled_[i].at > now) {
         ++i;
         continue;
       }
-      const broker::Action action = orders_[i].action;
-      orders_.erase(orders_.begin() + static_cast<std::ptrdiff_t>(i));
-      Carry(action);
+      const broker::Action action = scheduled_[i].action;
+      scheduled_.erase(scheduled_.begin() + static_cast<std::ptrdiff_t>(i));
+      Execute(action);
       i = 0;
     }
     if (!Ended() && due_.has_value() && now >= due_->second) {
@@ -125,7 +127,7 @@ class SimulatedRun {
   std::vector<std::string> EventReasons() const { return broker::testing::Reasons(harness_.all); }
 
  private:
-  struct Order {
+  struct ScheduledAction {
     absl::Time at;
     broker::Action action;
   };
@@ -147,16 +149,16 @@ class SimulatedRun {
            (abort != nullptr && abort->name == name);
   }
 
-  static broker::RunOptions Options(const std::vector<std::string>& expected, double timeout_s, const Kept& kept) {
+  static broker::RunOptions Options(const std::vector<std::string>& expected, double timeout_s, const DurableState& durable) {
     broker::RunOptions options{.expected = {expected.begin(), expected.end()},
                                .executor_timeout_s = timeout_s,
                                .waits_for_executors = true,
                                .stages_asked = static_cast<int64_t>(expected.size()),
                                .total_steps = kSteps,
                                .checkpoints = true};
-    if (kept.newest.empty()) return options;
-    options.start_checkpoint = kept.newest;
-    options.start_step = kept.checkpoints.at(kept.newest).first;
+    if (durable.newest.empty()) return options;
+    options.start_checkpoint = durable.newest;
+    options.start_step = durable.checkpoints.at(durable.newest).first;
     return options;
   }
 
@@ -176,7 +178,7 @@ class SimulatedRun {
     Feed(broker::TimerFired{.id = 0});
   }
 
-  void Carry(const broker::Action& action) {
+  void Execute(const broker::Action& action) {
     if (const auto* calibrate = std::get_if<broker::StartCalibration>(&action)) {
       if (IsHere(calibrate->name)) Answer(action);
     } else if (const auto* probe = std::get_if<broker::StartLinkProbe>(&action)) {
@@ -194,17 +196,17 @@ class SimulatedRun {
       stages_.erase(abort->name);
       if (IsHere(abort->name)) Answer(action);
     } else if (const auto* commit = std::get_if<broker::CommitCheckpoint>(&action)) {
-      kept_.newest = absl::StrCat("step-", commit->step);
-      kept_.checkpoints[kept_.newest] = {commit->step, saved_.at(commit->step)};
+      durable_.newest = absl::StrCat("step-", commit->step);
+      durable_.checkpoints[durable_.newest] = {commit->step, saved_.at(commit->step)};
       Answer(action);
     } else if (const auto* step = std::get_if<broker::PublishStep>(&action)) {
-      kept_.losses.emplace_back(step->record.step, step->record.loss);
+      durable_.losses.emplace_back(step->record.step, step->record.loss);
     }
   }
   void Load(const broker::SendAssign& assign) {
     if (!IsHere(assign.name)) return;
     const Model initial = InitialModel(harness_.stage_devices.size());
-    const Model& model = assign.restore_from.empty() ? initial : kept_.checkpoints.at(assign.restore_from).second;
+    const Model& model = assign.restore_from.empty() ? initial : durable_.checkpoints.at(assign.restore_from).second;
     stages_[assign.name] = {
         .epoch = assign.epoch, .model = model.at(static_cast<size_t>(assign.stage)), .step = assign.first_step - 1, .started = false};
     Answer(assign);
@@ -233,17 +235,18 @@ class SimulatedRun {
     if (step == kSteps) harness_.EndAll(step);
     KeepTime();
     // What the broker tells of it is not waited for.
-    for (const Order& order : orders_) {
-      if (const auto* published = std::get_if<broker::PublishStep>(&order.action)) {
-        kept_.losses.emplace_back(published->record.step, published->record.loss);
+    for (const ScheduledAction& scheduled : scheduled_) {
+      if (const auto* published = std::get_if<broker::PublishStep>(&scheduled.action)) {
+        durable_.losses.emplace_back(published->record.step, published->record.loss);
       }
     }
-    std::erase_if(orders_, [](const Order& order) { return std::get_if<broker::PublishStep>(&order.action) != nullptr; });
+    std::erase_if(scheduled_,
+                  [](const ScheduledAction& scheduled) { return std::get_if<broker::PublishStep>(&scheduled.action) != nullptr; });
   }
 
-  Draws& draws_;
-  Kept& kept_;
-  std::vector<Order> orders_;
+  SeededRandom& rng_;
+  DurableState& durable_;
+  std::vector<ScheduledAction> scheduled_;
   broker::testing::RunStateHarness harness_;
   absl::Time now_;
   std::map<std::string, uint64_t> here_;  // incarnations by name

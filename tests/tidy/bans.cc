@@ -169,11 +169,15 @@ struct PrivateWord {
 };
 
 constexpr PrivateWord kPrivateWords[] = {
+    {"advisor", "hint cache"},
     {"anew", "again, restarted or re-planned"},
+    {"attendant", "monitor"},
+    {"fate", "outcome"},
     {"letter", "chunk, or character of a text"},
     {"nobody", "the subject that is missing: no executor, no peer"},
     {"patience", "timeout"},
     {"poke", "enqueue"},
+    {"pulse", "heartbeat"},
     {"seat", "rank"},
     {"story", "events"},
     {"stories", "events or scenarios"},

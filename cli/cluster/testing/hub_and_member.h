@@ -121,8 +121,8 @@ class HubAndMember : public ::testing::Test {
 
   BusyClock clock_;
   kube::testing::FakeApiServer hub_server_{clock_}, member_server_{clock_};
-  kube::RestClient hub_client_{{hub_server_.NewTransport(), kube::FixedCredentials({}), "hub", "default"}, {}, clock_};
-  kube::RestClient member_client_{{member_server_.NewTransport(), kube::FixedCredentials({}), "member", "default"}, {}, clock_};
+  kube::RestClient hub_client_{{hub_server_.NewTransport(), kube::StaticCredentials({}), "hub", "default"}, {}, clock_};
+  kube::RestClient member_client_{{member_server_.NewTransport(), kube::StaticCredentials({}), "member", "default"}, {}, clock_};
   kube::ApiClient& hub_ = hub_client_;
   kube::ApiClient& member_ = member_client_;
   AddClusterOptions options_{.name = "paris", .all_namespaces = true};

@@ -1,4 +1,4 @@
-// Amounts of resources as Kubernetes writes them: "500m" of a CPU, "2Gi" of memory, "1e3". Thread-safe.
+// ResourceList of resources as Kubernetes writes them: "500m" of a CPU, "2Gi" of memory, "1e3". Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ absl::StatusOr<std::shared_ptr<CredentialSource>> Source(const ClientConfig& con
     return MakeExecPlugin(*config.exec, config, clock, metrics);
   }
   if (!config.token_file.empty()) return std::make_shared<TokenFile>(config.token_file, clock);
-  return FixedCredentials({.token = config.token});
+  return StaticCredentials({.token = config.token});
 }
 
 bool IsHostName(absl::string_view host) {

@@ -34,7 +34,7 @@ absl::Status NoCredentials(const absl::Status& why) {
   return absl::IsCancelled(why) ? why : absl::UnauthenticatedError(absl::StrCat("no credentials: ", why.message()));
 }
 
-std::shared_ptr<CredentialSource> FixedCredentials(Credentials credentials) { return std::make_shared<Fixed>(std::move(credentials)); }
+std::shared_ptr<CredentialSource> StaticCredentials(Credentials credentials) { return std::make_shared<Fixed>(std::move(credentials)); }
 
 absl::StatusOr<std::shared_ptr<const Credentials>> TokenFile::Get(std::stop_token) {
   const base::MutexLock lock(mutex_);
@@ -44,8 +44,9 @@ absl::StatusOr<std::shared_ptr<const Credentials>> TokenFile::Get(std::stop_toke
   const std::string token(text.ok() ? absl::StripAsciiWhitespace(*text) : absl::string_view());
   if (token.empty() || !IsToken(token)) {
     const absl::Status why =
-        text.ok() ? absl::FailedPreconditionError(absl::StrCat(path_, ": the token file ", token.empty() ? "is empty" : kNoToken))
-                  : text.status();
+        text.ok()
+            ? absl::FailedPreconditionError(absl::StrCat(path_, ": the token file ", token.empty() ? "is empty" : kInvalidTokenMessage))
+            : text.status();
     if (last_ == nullptr) return NoCredentials(why);
     base::Log(base::LogLevel::kWarning, absl::StrCat("the token is not renewed, the last one stays in use: ", why.message()));
     return last_;

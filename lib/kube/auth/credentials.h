@@ -24,7 +24,7 @@ struct Credentials {
 // Whether it can stand in a line of a request: it has no control character, a line end say.
 bool IsToken(absl::string_view text);
 // What else is said of a token; the token is not.
-inline constexpr char kNoToken[] = "holds a control character, such as a line end, and is no token";
+inline constexpr char kInvalidTokenMessage[] = "holds a control character, such as a line end, and is no token";
 
 // Whatever it is that a program, a file or this machine failed at, the caller has no identity: Unauthenticated, with why. Cancelled stays
 // so.
@@ -40,7 +40,7 @@ class CredentialSource {
 };
 
 // The same for ever.
-std::shared_ptr<CredentialSource> FixedCredentials(Credentials credentials);
+std::shared_ptr<CredentialSource> StaticCredentials(Credentials credentials);
 
 // A token in a file that somebody renews, as the kubelet does for Pods. Read again once it is older than 50 s, or refused; while it cannot
 // be read, or holds no token, the last token goes on being used, for it may still be good.

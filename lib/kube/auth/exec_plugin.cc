@@ -215,7 +215,7 @@ absl::StatusOr<ExecCredential> ParseExecCredential(absl::string_view text, absl:
   }
   if (made.token.empty() && made.certificate_pem.empty()) return absl::InvalidArgumentError("printed neither a token nor a certificate");
   if (made.token.find_first_of("\r\n") != std::string::npos) return absl::InvalidArgumentError("printed a token of several lines");
-  if (!IsToken(made.token)) return absl::InvalidArgumentError(absl::StrCat("printed a token that ", kNoToken));
+  if (!IsToken(made.token)) return absl::InvalidArgumentError(absl::StrCat("printed a token that ", kInvalidTokenMessage));
   if (const std::string expires = Text(*status, "expirationTimestamp"); !expires.empty()) {
     const absl::StatusOr<absl::Time> time = TimeFromText(expires);
     if (!time.ok()) return absl::InvalidArgumentError("printed an expirationTimestamp that is no time");

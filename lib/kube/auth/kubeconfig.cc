@@ -100,7 +100,7 @@ class Reader {
   // Goes into a line of a request. Tools that print tokens end them with a line end.
   std::string Token(const YAML::Node& map, const char* key, const std::string& path) {
     const std::string token(absl::StripTrailingAsciiWhitespace(Text(map, key, path)));
-    if (!IsToken(token)) Fail(map[key], absl::StrCat(path, ".", key), kNoToken);
+    if (!IsToken(token)) Fail(map[key], absl::StrCat(path, ".", key), kInvalidTokenMessage);
     return token;
   }
 

@@ -72,7 +72,7 @@ absl::Status CheckNamedFiles(const ClientConfig& config) {
   if (!text.ok()) return Wrong(user, "tokenFile", text.status().message());
   const absl::string_view token = absl::StripAsciiWhitespace(*text);
   if (token.empty()) return Wrong(user, "tokenFile", absl::StrCat(config.token_file, " is empty"));
-  return IsToken(token) ? absl::OkStatus() : Wrong(user, "tokenFile", absl::StrCat(config.token_file, " ", kNoToken));
+  return IsToken(token) ? absl::OkStatus() : Wrong(user, "tokenFile", absl::StrCat(config.token_file, " ", kInvalidTokenMessage));
 }
 
 }  // namespace fusionllm::kube

@@ -49,10 +49,10 @@ TEST_F(TlsSourceTest, AFileThatIsGoneOrEmptyKeepsWhatWasRead) {
 }
 
 TEST_F(TlsSourceTest, ACertificateOfTheCredentialsGoesBeforeTheFiles) {
-  const auto credentials = FixedCredentials({.certificate_pem = "C", .key_pem = "K"});
+  const auto credentials = StaticCredentials({.certificate_pem = "C", .key_pem = "K"});
   TlsSource source({.data = "CA"}, {.data = "old"}, {.data = "old key"}, credentials, clock_);
   EXPECT_EQ(**source.Get(), (TlsMaterial{"CA", "C", "K"}));
-  TlsSource without({.data = "CA"}, {.data = "old"}, {.data = "old key"}, FixedCredentials({.token = "t"}), clock_);
+  TlsSource without({.data = "CA"}, {.data = "old"}, {.data = "old key"}, StaticCredentials({.token = "t"}), clock_);
   EXPECT_EQ(**without.Get(), (TlsMaterial{"CA", "old", "old key"}));
 }
 

@@ -20,7 +20,7 @@ class AccessReviewTest : public ::testing::Test {
  protected:
   testing::FakeClock clock_;
   const std::shared_ptr<testing::ScriptedTransport> transport_ = std::make_shared<testing::ScriptedTransport>();
-  RestClient client_{{transport_, FixedCredentials({}), "host", "default"}, {}, clock_};
+  RestClient client_{{transport_, StaticCredentials({}), "host", "default"}, {}, clock_};
 };
 
 TEST_F(AccessReviewTest, NamesWhatIsMissing) {

@@ -58,10 +58,10 @@ struct ApplyOptions {
 };
 
 enum class PatchType { kJson, kMerge };
-enum class Propagation { kBackground, kForeground, kOrphan };
+enum class DeletionPropagation { kBackground, kForeground, kOrphan };
 
 struct DeleteOptions {
-  Propagation propagation = Propagation::kBackground;
+  DeletionPropagation propagation = DeletionPropagation::kBackground;
   // The object is deleted only if it still has these; empty: whatever it has.
   std::string uid = {};
   std::string resource_version = {};

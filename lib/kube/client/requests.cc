@@ -18,13 +18,13 @@ std::string Target(std::string path, const Parameters& parameters) {
   return path;
 }
 
-const char* Name(Propagation propagation) {
+const char* Name(DeletionPropagation propagation) {
   switch (propagation) {
-    case Propagation::kBackground:
+    case DeletionPropagation::kBackground:
       return "Background";
-    case Propagation::kForeground:
+    case DeletionPropagation::kForeground:
       return "Foreground";
-    case Propagation::kOrphan:
+    case DeletionPropagation::kOrphan:
       return "Orphan";
   }
   return "Background";

@@ -94,7 +94,7 @@ RestClient::RestClient(ClusterAccess access, RestClientOptions options, Clock& c
       clock_(clock),
       metrics_(metrics),
       limiter_(options_.requests_per_second, options_.burst, clock),
-      slots_(options_.max_concurrent_requests) {}
+      concurrency_limiter_(options_.max_concurrent_requests) {}
 
 absl::Status RestClient::WaitForTurn(const HttpRequest& request, const std::stop_token& stop) {
   const absl::Duration waited = limiter_.Wait(stop);
@@ -114,7 +114,7 @@ absl::StatusOr<std::shared_ptr<const Credentials>> RestClient::Authorize(HttpReq
   return credentials;
 }
 
-void RestClient::Account(const HttpRequest& request, const absl::StatusOr<HttpResponse>& response, absl::Duration time) const {
+void RestClient::RecordMetrics(const HttpRequest& request, const absl::StatusOr<HttpResponse>& response, absl::Duration time) const {
   if (metrics_ == nullptr) return;
   metrics_->Answered(response.ok() ? absl::StrCat(response->code) : "<error>", request.method, access_.server, time);
   if (response.ok()) metrics_->Sizes(request.method, access_.server, request.body.size(), response->body.size());
@@ -123,8 +123,8 @@ void RestClient::Account(const HttpRequest& request, const absl::StatusOr<HttpRe
 absl::StatusOr<HttpResponse> RestClient::Attempt(HttpRequest request, const CallOptions& call, ListStream* sink,
                                                  std::shared_ptr<const Credentials>& used) {
   FUSIONLLM_RETURN_IF_ERROR(WaitForTurn(request, call.stop));
-  const RequestSlots::Slot slot = slots_.Take(call.stop);
-  if (!slot) return absl::CancelledError("the call was stopped while others were under way");
+  const ConcurrencyLimiter::Permit permit = concurrency_limiter_.Acquire(call.stop);
+  if (!permit) return absl::CancelledError("the call was stopped while others were under way");
   FUSIONLLM_ASSIGN_OR_RETURN(used, Authorize(request, call.stop));
   const absl::Duration start = clock_.Monotonic();
   const absl::Time sent = clock_.Now();
@@ -133,10 +133,10 @@ absl::StatusOr<HttpResponse> RestClient::Attempt(HttpRequest request, const Call
           ? access_.transport->Send(request, {.timeout = call.timeout, .max_response_bytes = options_.max_response_bytes}, call.stop)
           : access_.transport->Stream(request, {.header_timeout = call.timeout, .body_timeout = call.timeout, .compressed = true}, *sink,
                                       call.stop);
-  Account(request, response, clock_.Monotonic() - start);
+  RecordMetrics(request, response, clock_.Monotonic() - start);
   if (!response.ok()) return response;
   LogWarnings(*response, *used);
-  server_clock_.Heard(response->Header("Date"), sent, clock_.Now());
+  server_clock_.Observe(response->Header("Date"), sent, clock_.Now());
   return response;
 }
 
@@ -158,7 +158,7 @@ std::optional<absl::Duration> RestClient::WaitBefore(const HttpRequest& request,
   // A server that lags behind says "in a second"; the caller has something better to do, such as asking for whatever there is.
   if (IsApiResourceVersionTooLarge(ToStatus(ParseApiError(response->code, response->body)))) return std::nullopt;
   const std::optional<absl::Duration> asked = AskedToWait(*response);
-  if (!asked.has_value() || tries.waited + *asked > options_.longest_wait) return std::nullopt;
+  if (!asked.has_value() || tries.waited + *asked > options_.max_retry_wait) return std::nullopt;
   tries.waited += *asked;
   ++tries.retries;
   return asked;

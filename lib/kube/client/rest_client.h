@@ -1,6 +1,6 @@
 // The verbs of the Kubernetes API over HTTP.
 //
-// What is tried again by itself, at most `max_retries` times: an answer 429 or 5xx with a Retry-After of at most `longest_wait`; a GET
+// What is tried again by itself, at most `max_retries` times: an answer 429 or 5xx with a Retry-After of at most `max_retry_wait`; a GET
 // whose connection broke, twice; once anything that was answered 401, with new credentials. All else is the caller's: a write may have been
 // carried out although no answer came. Each request waits at a token bucket, and, watches
 // apart, until fewer than `max_concurrent_requests` are under way. Warnings of the server go to the log, each text once; the
@@ -18,8 +18,8 @@
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/auth/cluster_access.h"
 #include "lib/kube/client/api_client.h"
+#include "lib/kube/client/concurrency_limiter.h"
 #include "lib/kube/client/request_limiter.h"
-#include "lib/kube/client/request_slots.h"
 #include "lib/kube/client/rest_metrics.h"
 #include "lib/kube/client/server_clock.h"
 #include "lib/kube/clock.h"
@@ -33,7 +33,7 @@ struct RestClientOptions {
   int burst = 400;
   int max_concurrent_requests = 0;  // watches apart; 0: any number
   int max_retries = 10;
-  absl::Duration longest_wait = absl::Seconds(30);  // of one call, all retries together; beyond it the server's error is the answer
+  absl::Duration max_retry_wait = absl::Seconds(30);  // of one call, all retries together; beyond it the server's error is the answer
   size_t max_response_bytes = size_t{128} << 20;
   size_t max_list_bytes = size_t{1} << 30;  // of a list that is handed on as it comes
 };
@@ -68,7 +68,7 @@ class RestClient : public ApiClient {
   absl::Status Watch(const Resource& resource, absl::string_view ns, const WatchOptions& options, WatchSink& sink,
                      std::stop_token stop) override;
   absl::StatusOr<std::string> GetPath(absl::string_view path, const CallOptions& call) override;
-  std::optional<absl::Duration> ServerClockSkew() const override { return server_clock_.Ahead(); }
+  std::optional<absl::Duration> ServerClockSkew() const override { return server_clock_.Skew(); }
 
   // In place of requests_per_second and burst, from now on (RequestLimiter::SetRate).
   void SetRate(double requests_per_second, int burst) { limiter_.SetRate(requests_per_second, burst); }
@@ -93,7 +93,7 @@ class RestClient : public ApiClient {
                                            const Credentials* used, Tries& tries) const;
   absl::Status WaitForTurn(const HttpRequest& request, const std::stop_token& stop);
   absl::StatusOr<std::shared_ptr<const Credentials>> Authorize(HttpRequest& request, const std::stop_token& stop);
-  void Account(const HttpRequest& request, const absl::StatusOr<HttpResponse>& response, absl::Duration time) const;
+  void RecordMetrics(const HttpRequest& request, const absl::StatusOr<HttpResponse>& response, absl::Duration time) const;
   absl::Status Refusal(const HttpRequest& request, const HttpResponse& response, const Credentials& used) const;
   void LogWarnings(const HttpResponse& response, const Credentials& used);
 
@@ -102,7 +102,7 @@ class RestClient : public ApiClient {
   Clock& clock_;
   const RestMetrics* const metrics_;
   RequestLimiter limiter_;
-  RequestSlots slots_;
+  ConcurrencyLimiter concurrency_limiter_;
   ServerClock server_clock_;
   base::Mutex warnings_mutex_;
   std::set<std::string> warnings_ ABSL_GUARDED_BY(warnings_mutex_);  // logged already

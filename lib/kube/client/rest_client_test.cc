@@ -104,7 +104,7 @@ TEST_F(RestClientTest, VerbsBecomeTheirRequests) {
   ASSERT_TRUE(api_.Update(kPods, key, "{}", {.subresource = "status"}).ok());
   ASSERT_TRUE(api_.Apply(kPods, key, "{}", {.field_manager = "m", .subresource = "status"}).ok());
   ASSERT_TRUE(api_.Patch(kPods, key, PatchType::kJson, "[]").ok());
-  ASSERT_TRUE(api_.Delete(kPods, key, {.propagation = Propagation::kForeground, .uid = "u", .resource_version = "7"}).ok());
+  ASSERT_TRUE(api_.Delete(kPods, key, {.propagation = DeletionPropagation::kForeground, .uid = "u", .resource_version = "7"}).ok());
   std::vector<std::string> lines;
   for (const HttpRequest& request : transport_->requests()) {
     lines.push_back(absl::StrCat(request.method, " ", request.target, " ", HeaderOf(request, "Content-Type"), " ", request.body));

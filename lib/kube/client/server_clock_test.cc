@@ -10,33 +10,33 @@ constexpr char kNoonDate[] = "Mon, 23 Nov 2026 12:00:00 GMT";
 
 TEST(ServerClockTest, NothingIsKnownBeforeAnAnswerHasADate) {
   ServerClock clock;
-  clock.Heard("", kNoon, kNoon);
-  clock.Heard("yesterday", kNoon, kNoon);
-  EXPECT_EQ(clock.Ahead(), std::nullopt);
+  clock.Observe("", kNoon, kNoon);
+  clock.Observe("yesterday", kNoon, kNoon);
+  EXPECT_EQ(clock.Skew(), std::nullopt);
 }
 
 TEST(ServerClockTest, ADateTellsASecondAndACallTakesTime) {
   ServerClock clock;
   // Any time of that second may have been within the call.
   for (const absl::Duration sent : {absl::Seconds(-2), absl::Milliseconds(-1), absl::Milliseconds(999)}) {
-    clock.Heard(kNoonDate, kNoon + sent, kNoon + sent + absl::Seconds(2));
-    EXPECT_EQ(clock.Ahead(), absl::ZeroDuration()) << sent;
+    clock.Observe(kNoonDate, kNoon + sent, kNoon + sent + absl::Seconds(2));
+    EXPECT_EQ(clock.Skew(), absl::ZeroDuration()) << sent;
   }
 }
 
 TEST(ServerClockTest, ACallThatTakesLongTellsNothing) {
   ServerClock clock;
-  clock.Heard(kNoonDate, kNoon - absl::Seconds(40), kNoon - absl::Seconds(38));
-  clock.Heard(kNoonDate, kNoon - absl::Seconds(30), kNoon + absl::Seconds(30));
-  EXPECT_EQ(clock.Ahead(), absl::Seconds(38)) << "as before";
+  clock.Observe(kNoonDate, kNoon - absl::Seconds(40), kNoon - absl::Seconds(38));
+  clock.Observe(kNoonDate, kNoon - absl::Seconds(30), kNoon + absl::Seconds(30));
+  EXPECT_EQ(clock.Skew(), absl::Seconds(38)) << "as before";
 }
 
 TEST(ServerClockTest, ReportsCertainSkew) {
   ServerClock clock;
-  clock.Heard(kNoonDate, kNoon - absl::Seconds(40), kNoon - absl::Seconds(38));
-  EXPECT_EQ(clock.Ahead(), absl::Seconds(38));
-  clock.Heard(kNoonDate, kNoon + absl::Seconds(40), kNoon + absl::Seconds(42));
-  EXPECT_EQ(clock.Ahead(), -absl::Seconds(39));
+  clock.Observe(kNoonDate, kNoon - absl::Seconds(40), kNoon - absl::Seconds(38));
+  EXPECT_EQ(clock.Skew(), absl::Seconds(38));
+  clock.Observe(kNoonDate, kNoon + absl::Seconds(40), kNoon + absl::Seconds(42));
+  EXPECT_EQ(clock.Skew(), -absl::Seconds(39));
 }
 
 }  // namespace

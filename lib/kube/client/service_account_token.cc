@@ -58,11 +58,11 @@ absl::StatusOr<ServiceAccountToken> ReadServiceAccountToken(absl::string_view to
   return read;
 }
 
-absl::StatusOr<std::string> RequestToken(ApiClient& api, const ServiceAccountToken& of, absl::Duration life, const CallOptions& call) {
+absl::StatusOr<std::string> RequestToken(ApiClient& api, const ServiceAccountToken& of, absl::Duration lifetime, const CallOptions& call) {
   const json request = {{"apiVersion", "authentication.k8s.io/v1"},
                         {"kind", "TokenRequest"},
                         {"spec",
-                         {{"expirationSeconds", absl::ToInt64Seconds(std::max(life, kShortestTokenLife))},
+                         {{"expirationSeconds", absl::ToInt64Seconds(std::max(lifetime, kMinTokenLifetime))},
                           {"boundObjectRef", {{"apiVersion", "v1"}, {"kind", "Secret"}, {"name", of.secret}, {"uid", of.secret_uid}}}}}};
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string text,
                              api.Create(kAccounts, of.account.ns, request.dump(-1, ' ', false, json::error_handler_t::replace),

@@ -13,7 +13,7 @@
 namespace fusionllm::kube {
 
 // The least that API servers grant.
-inline constexpr absl::Duration kShortestTokenLife = absl::Minutes(10);
+inline constexpr absl::Duration kMinTokenLifetime = absl::Minutes(10);
 inline constexpr size_t kMaxAccountTokenBytes = size_t{16} << 10;
 
 struct ServiceAccountToken {
@@ -28,8 +28,9 @@ struct ServiceAccountToken {
 // token, for what is no token of a service account, or would be more than one header of HTTP.
 absl::StatusOr<ServiceAccountToken> ReadServiceAccountToken(absl::string_view token);
 
-// A new token for `of.account`, for `life` or as long as the server grants, bound to the Secret that `of` names: once that is gone the
+// A new token for `of.account`, for `lifetime` or as long as the server grants, bound to the Secret that `of` names: once that is gone the
 // token is worth nothing. Blocks. Errors: the server's; Internal for an answer that holds no such token.
-absl::StatusOr<std::string> RequestToken(ApiClient& api, const ServiceAccountToken& of, absl::Duration life, const CallOptions& call = {});
+absl::StatusOr<std::string> RequestToken(ApiClient& api, const ServiceAccountToken& of, absl::Duration lifetime,
+                                         const CallOptions& call = {});
 
 }  // namespace fusionllm::kube

@@ -71,7 +71,7 @@ class RequestTokenTest : public ::testing::Test {
 
   testing::SelfAdvancingClock clock_;
   testing::FakeApiServer server_{clock_};
-  RestClient client_{{server_.NewTransport(), FixedCredentials({}), "fake", "default"}, {}, clock_};
+  RestClient client_{{server_.NewTransport(), StaticCredentials({}), "fake", "default"}, {}, clock_};
   ServiceAccountToken of_;
 };
 

@@ -81,8 +81,8 @@ void EventRecorder::Record(Event event) {
   event.note = base::TruncateUtf8(event.note, kMaxEventNoteBytes);
   {
     const base::MutexLock lock(mutex_);
-    if (queue_.size() < (event.account.has_value() ? kMaxWaitingEvents / 2 : kMaxWaitingEvents)) {
-      const absl::Time when = event.account.has_value() ? event.account->when : clock_.Now();
+    if (queue_.size() < (event.source.has_value() ? kMaxWaitingEvents / 2 : kMaxWaitingEvents)) {
+      const absl::Time when = event.source.has_value() ? event.source->when : clock_.Now();
       queue_.push_back({std::move(event), when});
       ++recorded_;
       changed_.notify_all();
@@ -136,7 +136,7 @@ void EventRecorder::Run(const std::stop_token& stop) {
 
 EventRecorder::Fingerprint EventRecorder::BudgetOf(const Event& event) {
   const ObjectReference& object = event.regarding;
-  return HashOf({object.kind, object.key.ns, object.key.name, object.uid, event.account.has_value() ? event.account->controller : ""});
+  return HashOf({object.kind, object.key.ns, object.key.name, object.uid, event.source.has_value() ? event.source->controller : ""});
 }
 
 EventRecorder::Fingerprint EventRecorder::FingerprintOf(const Event& event) {
@@ -169,7 +169,7 @@ bool EventRecorder::WithinBudget(const Event& event) {
 void EventRecorder::Take(Waiting waiting, const std::stop_token& stop) {
   const Event& event = waiting.event;
   if (!WithinBudget(event)) return Count("filtered");
-  if (event.account.has_value()) return TakeAccount(waiting, stop);
+  if (event.source.has_value()) return TakeFromSource(waiting, stop);
   const Fingerprint which = FingerprintOf(event);
   const auto found = series_.find(which);
   if (found != series_.end() && clock_.Monotonic() - found->second.last_at < times_.series) return Repeat(found->second, waiting, stop);
@@ -182,11 +182,11 @@ void EventRecorder::Take(Waiting waiting, const std::stop_token& stop) {
   series_.insert_or_assign(which, std::move(series));
 }
 
-void EventRecorder::TakeAccount(const Waiting& waiting, const std::stop_token& stop) {
+void EventRecorder::TakeFromSource(const Waiting& waiting, const std::stop_token& stop) {
   const Event& event = waiting.event;
   const Fingerprint text = FingerprintOf(event);
-  const Fingerprint which = HashOf({event.account->controller, event.account->id, absl::StrFormat("%x %x", text[0], text[1])});
-  const std::string end = absl::StrFormat("%016x%016x%016x", absl::ToUnixNanos(event.account->when), which[0], which[1]);
+  const Fingerprint which = HashOf({event.source->controller, event.source->id, absl::StrFormat("%x %x", text[0], text[1])});
+  const std::string end = absl::StrFormat("%016x%016x%016x", absl::ToUnixNanos(event.source->when), which[0], which[1]);
   const absl::Status status = Create(waiting, NameOf(event.regarding.key, end), stop);
   if (status.ok()) Count("created");
   if (IsApiAlreadyExists(status)) Count("known");
@@ -260,7 +260,7 @@ std::string EventRecorder::Body(const Event& event, const ObjectKey& name, absl:
                {"kind", "Event"},
                {"metadata", {{"name", name.name}, {"namespace", name.ns}}},
                {"eventTime", MicroTimeText(when)},
-               {"reportingController", event.account.has_value() ? event.account->controller : controller_},
+               {"reportingController", event.source.has_value() ? event.source->controller : controller_},
                {"reportingInstance", instance_},
                {"action", base::TruncateUtf8(event.action, 128)},
                {"reason", base::TruncateUtf8(event.reason, 128)},

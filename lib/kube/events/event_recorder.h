@@ -54,14 +54,14 @@ struct Event {
 
   // Of what somebody else has seen. It has a share of its own of what is written about an object, and of the room for events that wait, so
   // that it is never in the way of this controller's own.
-  struct Account {
+  struct Source {
     std::string controller;  // who says so, instead of this one: "fusionllm.io/broker"
     // Tells it from whatever else this one says of the object. Its Event object is named by it, by its time and by the texts above: it is
     // created once, whichever process writes it, as long as the server remembers it. It is never one of a series.
     std::string id;
     absl::Time when;
   };
-  std::optional<Account> account = {};
+  std::optional<Source> source = {};
 };
 
 // fusionllm_events_total{outcome}. One for a process; its registry must outlive it.
@@ -128,7 +128,7 @@ class EventRecorder {
   void Run(const std::stop_token& stop);
   bool WithinBudget(const Event& event);
   void Take(Waiting waiting, const std::stop_token& stop);
-  void TakeAccount(const Waiting& waiting, const std::stop_token& stop);
+  void TakeFromSource(const Waiting& waiting, const std::stop_token& stop);
   absl::Status Create(const Waiting& waiting, const ObjectKey& name, const std::stop_token& stop);
   // Counts one more of a series.
   void Repeat(Series& series, const Waiting& waiting, const std::stop_token& stop);

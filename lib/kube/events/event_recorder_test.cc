@@ -250,7 +250,7 @@ TEST_F(EventRecorderTest, AnObjectThatHasUsedUpItsBurstIsNotForgottenForManyThat
 
 TEST_F(EventRecorderTest, ExternalEventIsCreatedOnce) {
   Event event = Note("b was lost");
-  event.account = {.controller = "fusionllm.io/broker", .id = "7", .when = clock_.Now() - absl::Seconds(20)};
+  event.source = {.controller = "fusionllm.io/broker", .id = "7", .when = clock_.Now() - absl::Seconds(20)};
   recorder_->Record(event);
   ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
   const json first = server_.created().at(0);
@@ -271,13 +271,13 @@ TEST_F(EventRecorderTest, ExternalEventIsCreatedOnce) {
 
 TEST_F(EventRecorderTest, WhatDiffersInWhatSomebodyElseHasSeenIsAnotherEvent) {
   Event event = Note("b was lost");
-  event.account = {.controller = "fusionllm.io/broker", .id = "7", .when = clock_.Now()};
+  event.source = {.controller = "fusionllm.io/broker", .id = "7", .when = clock_.Now()};
   std::vector<Event> events(6, event);
-  events[1].account->id = "8";
-  events[2].account->controller = "fusionllm.io/another";
+  events[1].source->id = "8";
+  events[2].source->controller = "fusionllm.io/another";
   events[3].note = "c was lost";
   events[4].regarding.uid = "uid-of-another";
-  events[5].account.reset();
+  events[5].source.reset();
   for (const Event& one : events) recorder_->Record(one);
   ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
   std::set<std::string> names;
@@ -288,7 +288,7 @@ TEST_F(EventRecorderTest, WhatDiffersInWhatSomebodyElseHasSeenIsAnotherEvent) {
 TEST_F(EventRecorderTest, EventNamesSortByTime) {
   for (int i = 0; i < 6; ++i) {
     Event event = Note(absl::StrCat("step ", i));
-    if (i % 2 == 1) event.account = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
+    if (i % 2 == 1) event.source = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
     recorder_->Record(event);
     ASSERT_TRUE(recorder_->Flush(absl::InfiniteDuration()));
     clock_.Advance(absl::Milliseconds(10));
@@ -302,7 +302,7 @@ TEST_F(EventRecorderTest, EventNamesSortByTime) {
 TEST_F(EventRecorderTest, WhatSomebodyElseSaysIsNotInTheWayOfTheControllersOwn) {
   Event event = Note("invented");
   for (int i = 0; i < 40; ++i) {
-    event.account = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
+    event.source = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
     recorder_->Record(event);
   }
   for (int i = 0; i < 25; ++i) recorder_->Record(Note(absl::StrCat("own ", i)));
@@ -315,7 +315,7 @@ TEST_F(EventRecorderTest, WhatSomebodyElseSaysLeavesRoomForTheControllersOwnToWa
   server_.Hold(true);
   Event event = Note("invented");
   for (size_t i = 0; i < 2 * kMaxWaitingEvents; ++i) {
-    event.account = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
+    event.source = {.controller = "fusionllm.io/broker", .id = absl::StrCat(i), .when = clock_.Now()};
     recorder_->Record(event);
   }
   recorder_->Record(Note("own"));

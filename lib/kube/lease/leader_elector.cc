@@ -147,7 +147,7 @@ absl::Status LeaderElector::Read(std::stop_token stop) {
 
 void LeaderElector::Observe(LeaseRecord record) {
   const base::MutexLock lock(mutex_);
-  if (!observed_.has_value() || !observed_->SameWriting(record)) observed_at_ = clock_.Monotonic();
+  if (!observed_.has_value() || !observed_->SameRevision(record)) observed_at_ = clock_.Monotonic();
   observed_ = std::move(record);
 }
 

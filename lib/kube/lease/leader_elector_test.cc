@@ -9,7 +9,7 @@
 
 #include "lib/kube/api/api_error.h"
 #include "lib/kube/testing/fake_clock.h"
-#include "lib/kube/testing/paced_clock.h"
+#include "lib/kube/testing/lockstep_clock.h"
 #include "lib/kube/testing/unimplemented_client.h"
 
 namespace fusionllm::kube {

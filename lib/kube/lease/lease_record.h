@@ -28,7 +28,7 @@ class LeaseRecord {
   // Of the object; empty: it is not on the server.
   const std::string& resource_version() const { return resource_version_; }
   // Whether the holder has written since `other` was read.
-  bool SameWriting(const LeaseRecord& other) const {
+  bool SameRevision(const LeaseRecord& other) const {
     return resource_version_ == other.resource_version_ && holder_ == other.holder_ && renew_time_ == other.renew_time_;
   }
 

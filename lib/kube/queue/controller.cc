@@ -16,7 +16,7 @@ metrics::FamilySpec ControllerSpec(const std::string& name, const std::string& h
 }  // namespace
 
 ControllerMetrics::ControllerMetrics(metrics::Registry& registry)
-    : most_workers_(registry.AddGauge(ControllerSpec("max_concurrent_reconciles", "Workers of the controller."))),
+    : max_workers_(registry.AddGauge(ControllerSpec("max_concurrent_reconciles", "Workers of the controller."))),
       active_workers_(registry.AddGauge(ControllerSpec("active_workers", "Workers that have a key now."))),
       reconciles_(registry.AddCounter(ControllerSpec(
           "reconcile_total", "Keys worked on; result is success, error, requeue or requeue_after.", {"controller", "result"}))),
@@ -38,7 +38,7 @@ Controller::Controller(WorkQueue& queue, Clock& clock, ControllerMetrics* metric
       options_(std::move(options)),
       run_(absl::Uniform<uint64_t>(absl::BitGen())) {
   if (metrics_ != nullptr) {
-    metrics_->most_workers_.Set(options_.workers, {queue_.name()});
+    metrics_->max_workers_.Set(options_.workers, {queue_.name()});
     metrics_->active_workers_.Set(0, {queue_.name()});
     // Counted from zero: the first failure is a rise that can be seen.
     for (const char* result : {"success", "error", "requeue", "requeue_after"}) metrics_->reconciles_.Add(0, {queue_.name(), result});

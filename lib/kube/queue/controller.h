@@ -41,7 +41,7 @@ class ControllerMetrics {
 
  private:
   friend class Controller;
-  metrics::Gauge most_workers_, active_workers_;
+  metrics::Gauge max_workers_, active_workers_;
   metrics::Counter reconciles_, errors_, terminal_errors_, panics_, timeouts_;
   metrics::Histogram seconds_;
 };

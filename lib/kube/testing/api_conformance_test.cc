@@ -21,7 +21,7 @@ class InMemory : public ApiUnderTest {
 
  private:
   FakeApiServer server_{RealClock()};
-  RestClient client_{{server_.NewTransport(), FixedCredentials({}), "fake", "default"}, {}, RealClock()};
+  RestClient client_{{server_.NewTransport(), StaticCredentials({}), "fake", "default"}, {}, RealClock()};
 };
 
 class OverHttp : public ApiUnderTest {

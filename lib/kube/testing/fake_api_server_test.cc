@@ -47,7 +47,7 @@ class FakeApiServerTest : public ::testing::Test {
 
   FakeClock clock_;
   FakeApiServer server_{clock_};
-  RestClient client_{{server_.NewTransport(), FixedCredentials({}), "fake", "default"}, {.user_agent = "test/1"}, clock_};
+  RestClient client_{{server_.NewTransport(), StaticCredentials({}), "fake", "default"}, {.user_agent = "test/1"}, clock_};
   ApiClient& api_ = client_;
 };
 
@@ -111,7 +111,7 @@ TEST_F(FakeApiServerTest, WhatAnOwnerLeavesBehindIsCollected) {
 TEST_F(FakeApiServerTest, OrphansStay) {
   const std::string owner = Create(kConfigMaps, Object(kConfigMaps, "o"));
   Create(kPods, Object(kPods, "p", owner));
-  ASSERT_TRUE(api_.Delete(kConfigMaps, {"default", "o"}, {.propagation = Propagation::kOrphan}).ok());
+  ASSERT_TRUE(api_.Delete(kConfigMaps, {"default", "o"}, {.propagation = DeletionPropagation::kOrphan}).ok());
   EXPECT_THAT(Objects(), ElementsAre("pods default/p"));
 }
 

@@ -25,12 +25,12 @@ Informer::Informer(ApiClient& client, Clock& clock, const InformerMetrics* metri
     : client_(client),
       clock_(clock),
       options_(std::move(options)),
-      probe_(metrics == nullptr ? InformerMetrics::Probe() : metrics->Of(options_.cluster, MetricsName(options_.scope))),
-      reflector_(client, clock, options_.scope, options_.decode, *this, probe_, options_.limits, options_.seed) {}
+      recorder_(metrics == nullptr ? InformerMetrics::Recorder() : metrics->Of(options_.cluster, MetricsName(options_.scope))),
+      reflector_(client, clock, options_.scope, options_.decode, *this, recorder_, options_.limits, options_.seed) {}
 
 Informer::~Informer() {
   Stop();
-  probe_.Leave();
+  recorder_.Leave();
 }
 
 void Informer::AddIndex(const std::string& name, IndexFunction function) {
@@ -210,7 +210,7 @@ void Informer::Watching(bool open, const absl::Status& why) {
 }
 
 void Informer::StoredLocked() {
-  probe_.Stored(store_.size(), version_);
+  recorder_.Stored(store_.size(), version_);
   TellQueuedLocked();
   changed_.notify_all();
 }
@@ -218,7 +218,7 @@ void Informer::StoredLocked() {
 void Informer::TellQueuedLocked() {
   size_t queued = 0;
   for (const auto& listener : listeners_) queued += listener->order.size();
-  probe_.Queued(queued);
+  recorder_.Queued(queued);
 }
 
 void Informer::NotifyLocked(const ObjectKey& key, const ObjectPtr& old, const ObjectPtr& now, const ObjectPtr& last) {
@@ -265,7 +265,7 @@ void Informer::Dispatch(const std::stop_token& stop) {
       TellQueuedLocked();
       lock.unlock();
       Tell(listener.handler, pending);
-      probe_.Handled(clock_.Monotonic() - pending.received);
+      recorder_.Handled(clock_.Monotonic() - pending.received);
       lock.lock();
       if (listener.initial_left > 0) --listener.initial_left;
       dispatched = true;

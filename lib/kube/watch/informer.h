@@ -140,7 +140,7 @@ class Informer : private ReflectorSink {
   ApiClient& client_;
   Clock& clock_;
   const Options options_;
-  const InformerMetrics::Probe probe_;
+  const InformerMetrics::Recorder recorder_;
   Reflector reflector_;
 
   mutable base::Mutex mutex_;

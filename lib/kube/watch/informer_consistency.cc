@@ -69,7 +69,7 @@ absl::StatusOr<bool> Informer::IsConsistent(const CallOptions& call) const {
   if (status.ok()) status = sink.Finish().status();
   if (!status.ok() && !ServerWentBack(options.resource_version, call, status)) return status;
   const bool same = status.ok() && sink.versions() == cached;
-  if (!same) probe_.Diverged();
+  if (!same) recorder_.Diverged();
   return same;
 }
 

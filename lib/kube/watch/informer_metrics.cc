@@ -29,44 +29,44 @@ InformerMetrics::InformerMetrics(metrics::Registry& registry)
       latency_(registry.AddHistogram(Spec("informer_processing_latency_seconds", "From a change's arrival until its handler was done."),
                                      metrics::ExponentialBuckets(1e-5, 4, 12))) {}
 
-InformerMetrics::Probe InformerMetrics::Of(const std::string& cluster, const std::string& resource) const {
-  Probe probe;
-  probe.all_ = this;
-  probe.cluster_ = cluster;
-  probe.resource_ = resource;
+InformerMetrics::Recorder InformerMetrics::Of(const std::string& cluster, const std::string& resource) const {
+  Recorder recorder;
+  recorder.all_ = this;
+  recorder.cluster_ = cluster;
+  recorder.resource_ = resource;
   // Counted from zero: the first is a rise that can be seen.
   for (const metrics::Counter& counter : {relists_, unreadable_, divergence_}) counter.Add(0, {cluster, resource});
-  return probe;
+  return recorder;
 }
 
-void InformerMetrics::Probe::Listed() const {
+void InformerMetrics::Recorder::Listed() const {
   if (all_ != nullptr) all_->relists_.Add(1, {cluster_, resource_});
 }
-void InformerMetrics::Probe::WatchEnded(const std::string& reason) const {
+void InformerMetrics::Recorder::WatchEnded(const std::string& reason) const {
   if (all_ != nullptr) all_->watch_ends_.Add(1, {cluster_, resource_, reason});
 }
-void InformerMetrics::Probe::Heard(absl::Time now) const {
+void InformerMetrics::Recorder::Heard(absl::Time now) const {
   if (all_ != nullptr) all_->heard_.Set(absl::ToDoubleSeconds(now - absl::UnixEpoch()), {cluster_, resource_});
 }
-void InformerMetrics::Probe::Unreadable() const {
+void InformerMetrics::Recorder::Unreadable() const {
   if (all_ != nullptr) all_->unreadable_.Add(1, {cluster_, resource_});
 }
-void InformerMetrics::Probe::Diverged() const {
+void InformerMetrics::Recorder::Diverged() const {
   if (all_ != nullptr) all_->divergence_.Add(1, {cluster_, resource_});
 }
-void InformerMetrics::Probe::Stored(size_t objects, const std::string& resource_version) const {
+void InformerMetrics::Recorder::Stored(size_t objects, const std::string& resource_version) const {
   if (all_ == nullptr) return;
   all_->objects_.Set(static_cast<double>(objects), {cluster_, resource_});
   double version = 0;
   if (absl::SimpleAtod(resource_version, &version)) all_->version_.Set(version, {cluster_, resource_});
 }
-void InformerMetrics::Probe::Queued(size_t items) const {
+void InformerMetrics::Recorder::Queued(size_t items) const {
   if (all_ != nullptr) all_->queued_.Set(static_cast<double>(items), {cluster_, resource_});
 }
-void InformerMetrics::Probe::Handled(absl::Duration since_received) const {
+void InformerMetrics::Recorder::Handled(absl::Duration since_received) const {
   if (all_ != nullptr) all_->latency_.Observe(absl::ToDoubleSeconds(since_received), {cluster_, resource_});
 }
-void InformerMetrics::Probe::Leave() const {
+void InformerMetrics::Recorder::Leave() const {
   if (all_ == nullptr) return;
   for (const metrics::Gauge& gauge : {all_->heard_, all_->objects_, all_->version_, all_->queued_}) gauge.Remove({cluster_, resource_});
 }

@@ -14,9 +14,9 @@ class InformerMetrics {
   explicit InformerMetrics(metrics::Registry& registry);
 
   // Of one informer, with its labels filled in. A default one tells nothing.
-  class Probe {
+  class Recorder {
    public:
-    Probe() = default;
+    Recorder() = default;
     void Listed() const;
     void WatchEnded(const std::string& reason) const;
     void Heard(absl::Time now) const;
@@ -32,7 +32,7 @@ class InformerMetrics {
     const InformerMetrics* all_ = nullptr;
     std::string cluster_, resource_;
   };
-  Probe Of(const std::string& cluster, const std::string& resource) const;
+  Recorder Of(const std::string& cluster, const std::string& resource) const;
 
  private:
   metrics::Counter relists_, watch_ends_, unreadable_, divergence_;

@@ -1,7 +1,7 @@
 #include "lib/kube/watch/node.h"
 
-#include "lib/kube/watch/amounts_reading.h"
 #include "lib/kube/watch/object_metadata.h"
+#include "lib/kube/watch/resource_list_reading.h"
 
 namespace fusionllm::kube {
 namespace {
@@ -37,7 +37,7 @@ void ReadReadiness(JsonValue conditions, Node& node) {
 
 void ReadNodeStatus(JsonValue status, Node& node) {
   ForEachField(status, [&](std::string_view field, JsonValue value) {
-    if (field == "allocatable") node.allocatable = ReadAmounts(value);
+    if (field == "allocatable") node.allocatable = ReadResourceList(value);
     if (field == "conditions") ReadReadiness(value, node);
     if (field == "nodeInfo") {
       ForEachField(value, [&](std::string_view of_info, JsonValue text) {

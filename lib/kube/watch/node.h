@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "lib/kube/api/amounts.h"
+#include "lib/kube/api/resource_list.h"
 #include "lib/kube/watch/object.h"
 
 namespace fusionllm::kube {
@@ -21,7 +21,7 @@ struct Node : Object {
   absl::Time away_since = absl::InfiniteFuture();  // not ready since then, as far as it says
   bool unschedulable = false;                      // cordoned
   std::vector<Taint> taints;
-  Amounts allocatable;
+  ResourceList allocatable;
   std::string kubelet_version;
 };
 

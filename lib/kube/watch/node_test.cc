@@ -28,7 +28,7 @@ TEST(NodeTest, TellsWhatItsPodsMayUse) {
   EXPECT_TRUE(node.ready);
   EXPECT_TRUE(node.unschedulable);
   EXPECT_THAT(node.taints, ElementsAre(Taint{"gpu", "yes", "NoSchedule"}, Taint{"slow", "", "NoExecute"}));
-  EXPECT_EQ(node.allocatable, (Amounts{{"cpu", 3920}, {"memory", int64_t{16} << 30}, {"pods", 110}, {"nvidia.com/gpu", 2}}));
+  EXPECT_EQ(node.allocatable, (ResourceList{{"cpu", 3920}, {"memory", int64_t{16} << 30}, {"pods", 110}, {"nvidia.com/gpu", 2}}));
   EXPECT_EQ(node.kubelet_version, "v1.31.2");
 }
 

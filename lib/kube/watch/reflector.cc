@@ -34,10 +34,10 @@ struct ListTotal {
 // Takes in the stream of a list.
 class PageSink : public WatchSink {
  public:
-  PageSink(const DecodeObject& decode, const InformerMetrics::Probe& probe, const ReflectorLimits& limits, std::vector<ObjectPtr>& objects,
-           std::vector<ObjectKey>& unreadable, ListTotal& total)
+  PageSink(const DecodeObject& decode, const InformerMetrics::Recorder& recorder, const ReflectorLimits& limits,
+           std::vector<ObjectPtr>& objects, std::vector<ObjectKey>& unreadable, ListTotal& total)
       : decode_(decode),
-        probe_(probe),
+        recorder_(recorder),
         limits_(limits),
         objects_(objects),
         unreadable_(unreadable),
@@ -61,7 +61,7 @@ class PageSink : public WatchSink {
       return CheckBytes();
     }
     // One object that cannot be read is no reason to do without the others. It is there, though.
-    probe_.Unreadable();
+    recorder_.Unreadable();
     const absl::StatusOr<ObjectPtr> metadata = DecodeMetadata(json);
     if (!metadata.ok()) return absl::OkStatus();
     total_.bytes += (*metadata)->Bytes();
@@ -71,7 +71,7 @@ class PageSink : public WatchSink {
   absl::Status CheckBytes() const { return total_.bytes <= limits_.max_bytes ? absl::OkStatus() : TooManyBytes(limits_); }
 
   const DecodeObject& decode_;
-  const InformerMetrics::Probe& probe_;
+  const InformerMetrics::Recorder& recorder_;
   const ReflectorLimits& limits_;
   std::vector<ObjectPtr>& objects_;
   std::vector<ObjectKey>& unreadable_;
@@ -116,13 +116,13 @@ class Reflector::EventSink : public WatchSink {
 };
 
 Reflector::Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeObject decode, ReflectorSink& sink,
-                     InformerMetrics::Probe probe, ReflectorLimits limits, std::optional<uint64_t> seed)
+                     InformerMetrics::Recorder recorder, ReflectorLimits limits, std::optional<uint64_t> seed)
     : client_(client),
       clock_(clock),
       scope_(std::move(scope)),
       decode_(std::move(decode)),
       sink_(sink),
-      probe_(std::move(probe)),
+      recorder_(std::move(recorder)),
       limits_(limits),
       random_(seed.has_value() ? *seed : absl::Uniform<uint64_t>(absl::BitGen())),
       backoff_(limits.first_backoff),
@@ -163,10 +163,10 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
                          .limit = resource_version.empty() ? limits_.page_size : 0,
                          .metadata_only = scope_.metadata_only};
   for (;;) {
-    if (total.pages++ >= limits_.max_thin_pages + total.items / 10) {
+    if (total.pages++ >= limits_.max_sparse_pages + total.items / 10) {
       return absl::ResourceExhaustedError(absl::StrCat("a list of ", total.pages, " pages and more that hold next to nothing"));
     }
-    PageSink page(decode_, probe_, limits_, objects, unreadable, total);
+    PageSink page(decode_, recorder_, limits_, objects, unreadable, total);
     const absl::Status status =
         client_.StreamList(scope_.resource, scope_.ns, options, page, {.timeout = limits_.list_timeout, .stop = stop});
     if (IsApiExpired(status) && !options.continue_token.empty() && !std::exchange(restarted, true)) {
@@ -191,8 +191,8 @@ absl::Status Reflector::ListFrom(const std::string& resource_version, const std:
     if (!IsResourceVersion(head->resource_version)) {
       return absl::InvalidArgumentError(absl::StrCat("the ", kind, " has no resource version from which to watch"));
     }
-    probe_.Listed();
-    probe_.Heard(clock_.Now());
+    recorder_.Listed();
+    recorder_.Heard(clock_.Now());
     version_ = head->resource_version;
     sink_.Replace(std::move(objects), unreadable, version_);
     return absl::OkStatus();
@@ -212,8 +212,8 @@ void Reflector::WatchUntilLost(const std::stop_token& stop) {
 
 bool Reflector::WatchGoesOn(const std::stop_token& stop) {
   const absl::Duration start = clock_.Monotonic();
-  Fate fate;
-  const absl::Status status = WatchOnce(stop, fate);
+  WatchOutcome outcome;
+  const absl::Status status = WatchOnce(stop, outcome);
   if (stop.stop_requested()) return false;
   {
     const base::MutexLock lock(mutex_);
@@ -224,22 +224,22 @@ bool Reflector::WatchGoesOn(const std::stop_token& stop) {
     }
   }
   sink_.Watching(false, status);
-  probe_.WatchEnded(ReasonOf(status, fate.lived));
+  recorder_.WatchEnded(ReasonOf(status, outcome.lived));
   if (clock_.Monotonic() - start >= limits_.healthy_after) backoff_ = limits_.first_backoff;
   // Versions go out of date under watches that were long silent, and a list is due at once. One that is gone as soon as it was listed, or
   // after an event, comes from a server that is out of order: to ask it without a pause would keep it, and us, busy for ever.
-  const bool too_short = fate.lasted < kShortestWatch;
-  if (status.ok() ? !fate.lived : too_short || !IsApiExpired(status)) {
+  const bool too_short = outcome.lasted < kShortestWatch;
+  if (status.ok() ? !outcome.lived : too_short || !IsApiExpired(status)) {
     BackOff(status, stop);
   } else if (too_short) {
-    clock_.WaitFor(kShortestWatch - fate.lasted, stop);
+    clock_.WaitFor(kShortestWatch - outcome.lasted, stop);
   }
   // What is gone, forbidden or not understood will be said better by a list. All else can go on from where it was.
   return !(IsApiExpired(status) || IsApiNotFound(status) || IsApiForbidden(status) || IsApiUnauthorized(status) ||
            status.code() == absl::StatusCode::kInvalidArgument || std::exchange(full_, false));
 }
 
-absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
+absl::Status Reflector::WatchOnce(const std::stop_token& stop, WatchOutcome& outcome) {
   const double share = std::uniform_real_distribution<double>(0, 1)(random_);
   const WatchOptions options = {
       .label_selector = scope_.label_selector,
@@ -263,7 +263,7 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
     watch_ = nullptr;
   }
   const absl::Duration lasted = clock_.Monotonic() - start;
-  fate = {.lived = sink.events > 0 || lasted >= kShortestWatch, .lasted = lasted};
+  outcome = {.lived = sink.events > 0 || lasted >= kShortestWatch, .lasted = lasted};
   if (sink.opened) {
     header_timeout_ = limits_.min_header_timeout;
   } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {
@@ -276,7 +276,7 @@ absl::Status Reflector::WatchOnce(const std::stop_token& stop, Fate& fate) {
 absl::Status Reflector::Take(absl::string_view line) {
   absl::StatusOr<WatchEvent> event = ParseWatchEvent(line);
   if (!event.ok()) return event.status();  // whatever sent this is no watch
-  probe_.Heard(clock_.Now());
+  recorder_.Heard(clock_.Now());
   switch (event->type) {
     case WatchEventType::kAdded:
     case WatchEventType::kModified:
@@ -293,7 +293,7 @@ absl::Status Reflector::Take(absl::string_view line) {
       return status.ok() ? absl::UnknownError("the server ended the watch with an error that says nothing") : status;
     }
     case WatchEventType::kUnknown:
-      probe_.Unreadable();
+      recorder_.Unreadable();
       LogUnknownType(event->type_name);
       return absl::OkStatus();
   }
@@ -321,7 +321,7 @@ absl::Status Reflector::TakeObject(WatchEvent event) {
   absl::StatusOr<ObjectPtr> object = decode_(event.object);
   const bool readable = object.ok();
   if (!readable) {
-    probe_.Unreadable();
+    recorder_.Unreadable();
     object = DecodeMetadata(event.object);  // enough to know that it is there, or gone
     if (!object.ok()) return absl::OkStatus();
   }

@@ -46,7 +46,7 @@ struct ReflectorLimits {
   size_t max_objects = 500'000;
   size_t max_bytes = SIZE_MAX;  // as Object::Bytes() says; while all is listed again twice that is held
   // A page may hold few objects, or none, and say that there are more, but not without end: so many pages, and one more for ten objects.
-  size_t max_thin_pages = 100;
+  size_t max_sparse_pages = 100;
 };
 
 // Takes in what a reflector finds, on its thread.
@@ -71,7 +71,7 @@ class Reflector {
  public:
   // Everything passed by reference must outlive the reflector. `seed`: of its random waits; none: another each time, for reflectors that
   // draw the same would come back all at once after the server was away.
-  Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeObject decode, ReflectorSink& sink, InformerMetrics::Probe probe,
+  Reflector(ApiClient& client, Clock& clock, WatchScope scope, DecodeObject decode, ReflectorSink& sink, InformerMetrics::Recorder recorder,
             ReflectorLimits limits = {}, std::optional<uint64_t> seed = {});
 
   // Until `stop` is requested.
@@ -86,7 +86,7 @@ class Reflector {
 
   absl::Status List(const std::stop_token& stop);
   absl::Status ListFrom(const std::string& resource_version, const std::stop_token& stop);
-  struct Fate {
+  struct WatchOutcome {
     bool lived = false;  // it has done something
     absl::Duration lasted;
   };
@@ -94,7 +94,7 @@ class Reflector {
   void WatchUntilLost(const std::stop_token& stop);
   // Watches once, waits after a failure, and says whether another watch can follow.
   bool WatchGoesOn(const std::stop_token& stop);
-  absl::Status WatchOnce(const std::stop_token& stop, Fate& fate);
+  absl::Status WatchOnce(const std::stop_token& stop, WatchOutcome& outcome);
   absl::Status Take(absl::string_view line);
   void TakeBookmark(const std::string& resource_version);
   absl::Status TakeObject(WatchEvent event);
@@ -106,7 +106,7 @@ class Reflector {
   const WatchScope scope_;
   const DecodeObject decode_;
   ReflectorSink& sink_;
-  const InformerMetrics::Probe probe_;
+  const InformerMetrics::Recorder recorder_;
   const ReflectorLimits limits_;
 
   base::Mutex mutex_;

@@ -112,7 +112,7 @@ TEST_F(ReflectorTest, PagesAreFollowedAndAnExpiredTokenStartsTheListOver) {
 TEST_F(ReflectorTest, PagesWithoutEndAreAFailure) {
   for (int i = 0; i < 10; ++i) client_.OnList(ListJson({}, "40", "token"));
   client_.OnList(ListJson({}, "50"));
-  Start({.resource = testing::Pods()}, {.max_thin_pages = 10});
+  Start({.resource = testing::Pods()}, {.max_sparse_pages = 10});
   client_.Watches(1);
   EXPECT_EQ(client_.Lists(11).size(), 11u);
   EXPECT_THAT(sink_.lines(), ElementsAre("failed", "list at 50"));
@@ -123,7 +123,7 @@ TEST_F(ReflectorTest, PagesThatHoldSomethingMayBeMany) {
   for (int i = 0; i < 10; ++i) ten.push_back(PodJson(absl::StrCat("p", i), "5"));
   for (int i = 0; i < 20; ++i) client_.OnList(ListJson(ten, "40", "token"));
   client_.OnList(ListJson({}, "40"));
-  Start({.resource = testing::Pods()}, {.max_thin_pages = 2});
+  Start({.resource = testing::Pods()}, {.max_sparse_pages = 2});
   client_.Watches(1);
   EXPECT_EQ(client_.Lists(21).size(), 21u);
 }

@@ -97,7 +97,7 @@ std::string WhyUnsigned(const FakeRequest& request) {
 
 }  // namespace
 
-StoreOptions Hasty(int attempts) {
+StoreOptions FastRetryOptions(int attempts) {
   return {.retry_policy = {.attempts = attempts, .initial_backoff = absl::Milliseconds(1), .max_backoff = absl::Milliseconds(2)}};
 }
 

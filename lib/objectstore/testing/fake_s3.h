@@ -72,6 +72,6 @@ class FakeS3 {
 };
 
 // Pauses of a millisecond, for tests.
-StoreOptions Hasty(int attempts = 4);
+StoreOptions FastRetryOptions(int attempts = 4);
 
 }  // namespace fusionllm::objectstore::testing

@@ -15,7 +15,7 @@
 namespace fusionllm::security {
 namespace {
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Server(const CredentialTexts& own,
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Server(const PemCredentials& own,
                                                                 grpc_ssl_client_certificate_request_type request) {
   FUSIONLLM_RETURN_IF_ERROR(CheckCredentials(own, /*name=*/""));
   grpc::SslServerCredentialsOptions options(request);
@@ -53,15 +53,15 @@ absl::StatusOr<WatchedCredentials> WatchCredentials(const std::string& folder, c
   return watched;
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const CredentialTexts& own) {
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const PemCredentials& own) {
   return Server(own, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> EnrollingTlsServer(const CredentialTexts& own) {
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> EnrollingTlsServer(const PemCredentials& own) {
   return Server(own, GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const CredentialTexts& own) {
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const PemCredentials& own) {
   FUSIONLLM_RETURN_IF_ERROR(CheckCredentials(own, /*name=*/""));
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = own.ca_pem;

@@ -20,8 +20,8 @@ namespace fusionllm::security {
 
 // The server demands a certificate of the job's authority from everyone who calls. These two are used by tests and a bench alone: programs
 // watch their files.
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const CredentialTexts& own);
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const CredentialTexts& own);
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const PemCredentials& own);
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const PemCredentials& own);
 
 // How soon a certificate that was replaced on the disk is used.
 inline constexpr absl::Duration kCertificateRefresh = absl::Minutes(1);
@@ -29,7 +29,7 @@ inline constexpr absl::Duration kCertificateRefresh = absl::Minutes(1);
 // Credentials of a folder's files (credential_files.h), which may be replaced while in use: handshakes later than `refresh` (whole seconds,
 // at least one) take the new ones; open connections stay. ca.pem is read again too.
 struct WatchedCredentials {
-  CredentialTexts texts;  // as they are now
+  PemCredentials texts;  // as they are now
   std::shared_ptr<grpc::ChannelCredentials> channel;
   std::shared_ptr<grpc::ServerCredentials> server;            // as MutualTlsServer
   std::shared_ptr<grpc::ServerCredentials> enrolling_server;  // as EnrollingTlsServer
@@ -42,6 +42,6 @@ absl::StatusOr<WatchedCredentials> WatchCredentials(const std::string& folder, c
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ServerTlsChannel(const std::string& authority_pem);
 // Its counterpart: callers may show a certificate, which must then be of the job's authority, or none. Whom to serve is up to each call.
 // Used by tests alone.
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> EnrollingTlsServer(const CredentialTexts& own);
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> EnrollingTlsServer(const PemCredentials& own);
 
 }  // namespace fusionllm::security

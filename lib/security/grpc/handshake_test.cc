@@ -120,10 +120,10 @@ enum class Kind { kFixed, kWatched };
 class HandshakeTest : public ::testing::TestWithParam<Kind> {
  protected:
   static Identity Issue(const CertificateAuthority& authority, const std::string& name) { return {name, *authority.Issue(name)}; }
-  CredentialTexts TextsOf(const Identity& own) const {
+  PemCredentials TextsOf(const Identity& own) const {
     return {authority_.certificate_pem(), own.issued.certificate_pem, own.issued.private_key_pem};
   }
-  std::string Folder(const Identity& own, const CredentialTexts& texts) {
+  std::string Folder(const Identity& own, const PemCredentials& texts) {
     const std::string folder = temp_ / absl::StrCat("tls", ++folders_);
     EXPECT_TRUE(WriteCredentials(folder, own.name, texts).ok());
     return folder;

@@ -67,7 +67,7 @@ std::unique_ptr<Pair> GrpcPair(bool tls) {
   const auto make = [&](const char* name) {
     GrpcOptions options{.server_credentials = grpc::InsecureServerCredentials(), .channel_credentials = grpc::InsecureChannelCredentials()};
     if (tls) {
-      const security::CredentialTexts identity = *security::IssueCredentials(authority, name);
+      const security::PemCredentials identity = *security::IssueCredentials(authority, name);
       options = {.server_credentials = *security::MutualTlsServer(identity), .channel_credentials = *security::MutualTlsChannel(identity)};
     }
     return *GrpcEndpoint::Create(Named(name), options);

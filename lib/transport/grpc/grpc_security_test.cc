@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 class GrpcSecurityTest : public ::testing::Test {
  protected:
-  static security::CredentialTexts IdentityOf(const security::CertificateAuthority& authority, const char* name) {
+  static security::PemCredentials IdentityOf(const security::CertificateAuthority& authority, const char* name) {
     return *security::IssueCredentials(authority, name);
   }
   // `name` is what the endpoint calls itself, whatever its credentials say.
@@ -28,7 +28,7 @@ class GrpcSecurityTest : public ::testing::Test {
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
     return *std::move(endpoint);
   }
-  static std::unique_ptr<GrpcEndpoint> Make(const char* name, const security::CredentialTexts& identity) {
+  static std::unique_ptr<GrpcEndpoint> Make(const char* name, const security::PemCredentials& identity) {
     return Make(name, *security::MutualTlsServer(identity), *security::MutualTlsChannel(identity));
   }
   // The status with which `from` fails to send to `to`; OK when the message arrives.
@@ -55,7 +55,7 @@ TEST_F(GrpcSecurityTest, AMemberOfTheJobIsLetIn) {
 }
 
 TEST_F(GrpcSecurityTest, ACertificateOfAnotherAuthorityIsRefused) {
-  const security::CredentialTexts stranger = IdentityOf(*security::CertificateAuthority::Create(), "a");
+  const security::PemCredentials stranger = IdentityOf(*security::CertificateAuthority::Create(), "a");
   EXPECT_EQ(TryToSend(*Make("a", stranger), *b_).code(), absl::StatusCode::kUnavailable);
   // Also when it trusts the right server.
   grpc::SslCredentialsOptions options;
@@ -87,11 +87,11 @@ TEST_F(GrpcSecurityTest, AMemberCannotListenUnderAnothersName) {
 }
 
 TEST_F(GrpcSecurityTest, AnExpiredOrMismatchedIdentityIsReportedBeforeItIsUsed) {
-  const security::CredentialTexts expired =
+  const security::PemCredentials expired =
       *security::IssueCredentials(authority_, "a", {.validity = absl::Seconds(1), .now = absl::Now() - absl::Minutes(1)});
   EXPECT_THAT(std::string(security::MutualTlsServer(expired).status().message()), HasSubstr("expired"));
   EXPECT_THAT(std::string(security::MutualTlsChannel(expired).status().message()), HasSubstr("expired"));
-  security::CredentialTexts mixed = IdentityOf(authority_, "a");
+  security::PemCredentials mixed = IdentityOf(authority_, "a");
   mixed.private_key_pem = IdentityOf(authority_, "b").private_key_pem;
   EXPECT_THAT(std::string(security::MutualTlsServer(mixed).status().message()), HasSubstr("key"));
 }

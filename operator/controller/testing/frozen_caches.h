@@ -18,16 +18,16 @@ class FrozenMember : public cache::Member {
       : name_(seen.name()),
         client_(client),
         pods_(seen.PodsOf({.name = "train", .ns = "default", .uid = job_uid, .origin = kOrigin})),
-        anchors_(seen.OwnerConfigMaps()) {}
+        owner_config_maps_(seen.OwnerConfigMaps()) {}
   const std::string& name() const override { return name_; }
   bool reachable() const override { return true; }
   bool lost() const override { return false; }
   kube::ApiClient& client() const override { return client_; }
   std::vector<lifecycle::PodView> PodsOf(const manifests::JobIdentity&) const override { return pods_; }
   std::optional<cache::OwnerConfigMapView> OwnerConfigMapOf(const manifests::JobIdentity&) const override {
-    return anchors_.empty() ? std::nullopt : std::optional(anchors_.front());
+    return owner_config_maps_.empty() ? std::nullopt : std::optional(owner_config_maps_.front());
   }
-  std::vector<cache::OwnerConfigMapView> OwnerConfigMaps() const override { return anchors_; }
+  std::vector<cache::OwnerConfigMapView> OwnerConfigMaps() const override { return owner_config_maps_; }
   void Wrote(const std::string&, const kube::Resource&, const std::string&) override {}
   bool SeenWrites(const std::string&) override { return true; }
   std::shared_ptr<const cache::ClusterCapacity> Capacity() const override { return nullptr; }
@@ -35,7 +35,7 @@ class FrozenMember : public cache::Member {
   const std::string name_;
   kube::ApiClient& client_;
   std::vector<lifecycle::PodView> pods_;
-  std::vector<cache::OwnerConfigMapView> anchors_;
+  std::vector<cache::OwnerConfigMapView> owner_config_maps_;
 };
 
 class FrozenJobs : public cache::JobSource {

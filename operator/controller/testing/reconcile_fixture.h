@@ -90,32 +90,32 @@ class DirectMember : public cache::Member {
     const json pods = List(manifests::kPods, absl::StrCat(manifests::kJobUidLabel, "=", job.uid));
     for (const json& pod : pods) {
       lifecycle::PodView view = cache::ReadPod(pod.dump(), name_).value();
-      if (view.name != hidden_ && cache::IsPodOf(view, job, seen_anchors_)) views.push_back(std::move(view));
+      if (view.name != hidden_ && cache::IsPodOf(view, job, seen_owner_config_maps_)) views.push_back(std::move(view));
     }
     return views;
   }
   std::optional<cache::OwnerConfigMapView> OwnerConfigMapOf(const manifests::JobIdentity& job) const override {
-    for (const cache::OwnerConfigMapView& anchor : OwnerConfigMaps()) {
-      if (!cache::IsOwnerConfigMapOf(anchor, job)) continue;
-      seen_anchors_.insert(anchor.uid);
-      return anchor;
+    for (const cache::OwnerConfigMapView& owner_config_map : OwnerConfigMaps()) {
+      if (!cache::IsOwnerConfigMapOf(owner_config_map, job)) continue;
+      seen_owner_config_maps_.insert(owner_config_map.uid);
+      return owner_config_map;
     }
     return std::nullopt;
   }
   // What a cache has seen to go that a test's kubelet has taken away.
   std::optional<cache::BrokerReport> LastReportOf(const manifests::JobIdentity&) const override { return left_; }
   std::optional<cache::BrokerReport> left_;
-  // As a cache that hears of no anchor any more.
-  void KeepAnchors() { kept_ = OwnerConfigMaps(); }
+  // As a cache that hears of no owner ConfigMap any more.
+  void KeepOwnerConfigMaps() { kept_ = OwnerConfigMaps(); }
   std::vector<cache::OwnerConfigMapView> OwnerConfigMaps() const override {
     if (kept_.has_value()) return *kept_;
-    std::vector<cache::OwnerConfigMapView> anchors;
-    const json objects = List(manifests::kConfigMaps, absl::StrCat(manifests::kRoleLabel, "=", manifests::kAnchorRole));
+    std::vector<cache::OwnerConfigMapView> owner_config_maps;
+    const json objects = List(manifests::kConfigMaps, absl::StrCat(manifests::kRoleLabel, "=", manifests::kOwnerConfigMapRole));
     for (const json& object : objects) {
-      cache::OwnerConfigMapView anchor = cache::ReadOwnerConfigMap(object.dump()).value();
-      if (cache::JobOf(anchor).has_value()) anchors.push_back(std::move(anchor));
+      cache::OwnerConfigMapView owner_config_map = cache::ReadOwnerConfigMap(object.dump()).value();
+      if (cache::JobOf(owner_config_map).has_value()) owner_config_maps.push_back(std::move(owner_config_map));
     }
-    return anchors;
+    return owner_config_maps;
   }
 
  private:
@@ -127,7 +127,7 @@ class DirectMember : public cache::Member {
   }
   const std::string name_;
   std::string hidden_;
-  mutable std::set<std::string> seen_anchors_;  // uids, those of anchors that are gone included
+  mutable std::set<std::string> seen_owner_config_maps_;  // uids, those of owner ConfigMaps that are gone included
   bool reachable_ = true, lost_ = false, blind_ = false, behind_ = false;
   std::shared_ptr<const cache::ClusterCapacity> capacity_;
   std::optional<std::vector<cache::OwnerConfigMapView>> kept_;
@@ -250,7 +250,7 @@ class ScriptedProgress : public cache::ProgressSource {
 
 class RecordedEvents : public EventSink {
  public:
-  void Record(const manifests::JobIdentity&, const lifecycle::Note& note) override {
+  void Record(const manifests::JobIdentity&, const lifecycle::EventRecord& note) override {
     reasons_.push_back(note.reason);
     messages_.push_back(note.message);
   }
@@ -288,7 +288,7 @@ class JobReconcilerTest : public ::testing::Test {
 
   std::unique_ptr<kube::ApiClient> NewClient(std::shared_ptr<kube::Transport> transport) {
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = std::move(transport), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{.max_retries = 0}, hurrying_);
   }
 
@@ -302,7 +302,7 @@ class JobReconcilerTest : public ::testing::Test {
     reconciler_ = std::make_unique<JobReconciler>(
         ReconcilerOptions{.images = {"b", "s", "e", ""},
                           .enqueue = [this](const std::string& cluster, const kube::ObjectKey&) { enqueued_.insert(cluster); },
-                          .advisor = hints_,
+                          .hints = hints_,
                           .measured = measured_,
                           .workloads = workloads_,
                           .metrics = metrics_},

@@ -33,10 +33,10 @@ class ClusterRegistryTest : public ::testing::Test {
     hub_ = Client(hub_server_);
     Make(absl::ZeroDuration());  // the first look comes before the connection
   }
-  void Make(absl::Duration connect_timeout, absl::Duration loss_timeout = absl::ZeroDuration(), kube::HeartbeatTimes pulse = {}) {
+  void Make(absl::Duration connect_timeout, absl::Duration loss_timeout = absl::ZeroDuration(), kube::HeartbeatTimes heartbeat = {}) {
     MemberContext context{.origin = "hub", .clock = &clock_};
     context.connect_metrics = &connect_metrics_;
-    context.pulse = pulse;
+    context.heartbeat = heartbeat;
     context.reconcile = [this](const kube::WorkKey& key, std::stop_token) {
       const base::MutexLock lock(mutex_);
       looked_at_.insert(key.ToString());
@@ -67,11 +67,11 @@ class ClusterRegistryTest : public ::testing::Test {
                         },
                         .changed_for_all = [this] { ++loss_changes_; },
                         .status_written = [this] { ++statuses_written_; },
-                        .left = [this](const std::string& cluster) { ++(cluster == "paris" ? paris_left_ : others_left_); },
+                        .removed = [this](const std::string& cluster) { ++(cluster == "paris" ? paris_left_ : others_left_); },
                         .may_list = [this] { return may_list_.load(); },
-                        .may_tell = [this] { return may_tell_.load(); },
+                        .may_write_status = [this] { return may_write_status_.load(); },
                         .record =
-                            [this](const kube::ObjectMeta& cluster, const lifecycle::Note& note) {
+                            [this](const kube::ObjectMeta& cluster, const lifecycle::EventRecord& note) {
                               const base::MutexLock lock(mutex_);
                               EXPECT_FALSE(cluster.uid.empty());
                               events_.push_back(absl::StrCat(cluster.name, note.warning ? " ! " : " ", note.reason, ": ", note.message));
@@ -81,7 +81,7 @@ class ClusterRegistryTest : public ::testing::Test {
 
   std::unique_ptr<kube::ApiClient> Client(FakeApiServer& server) {
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{}, clock_);
   }
 
@@ -139,7 +139,7 @@ class ClusterRegistryTest : public ::testing::Test {
   std::vector<int64_t> limits_ ABSL_GUARDED_BY(mutex_);  // of the connections made
   std::map<std::string, std::string> conflicts_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int> loss_changes_ = 0, statuses_written_ = 0, paris_left_ = 0, others_left_ = 0;
-  std::atomic<bool> may_list_ = true, may_tell_ = true;
+  std::atomic<bool> may_list_ = true, may_write_status_ = true;
   metrics::Registry metrics_{"test", "1"};
   ConnectMetrics connect_metrics_{metrics_};
   std::unique_ptr<ClusterRegistry> registry_;  // last: its threads call the rest

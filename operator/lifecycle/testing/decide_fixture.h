@@ -47,9 +47,9 @@ class DecideTest : public ::testing::Test {
                                        .ready = ready});
   }
   void AddRunning() {
-    seen_.clusters[0].anchor = true;
-    seen_.memory.started_at = kStart;
-    seen_.memory.was_ready = true;
+    seen_.clusters[0].owner_config_map = true;
+    seen_.persisted.started_at = kStart;
+    seen_.persisted.was_ready = true;
     AddBroker(PodPhase::kRunning);
     AddExecutor(0, PodPhase::kRunning, true);
     AddExecutor(1, PodPhase::kRunning, true);

@@ -1,4 +1,4 @@
-#include "operator/kueue/job_queue.h"
+#include "operator/kueue/workload_reconciler.h"
 
 #include <algorithm>
 #include <utility>
@@ -29,16 +29,16 @@ bool IsReady(const lifecycle::Decision& decision) {
 
 }  // namespace
 
-Queued JobQueue::QueuedNow(const lifecycle::Observation& seen) const {
+QueuedJob WorkloadReconciler::CurrentJob(const lifecycle::Observation& seen) const {
   return {.identity = identity_,
           .job = &job_,
           .queue = options_.queue,
           .priority_class = options_.priority_class,
-          .begun = seen.memory.started_at.has_value()};
+          .started = seen.persisted.started_at.has_value()};
 }
 
-absl::Status JobQueue::LookAt(lifecycle::Observation& seen) {
-  if (!Concerns() || seen.deleted_at.has_value()) return absl::OkStatus();
+absl::Status WorkloadReconciler::Observe(lifecycle::Observation& seen) {
+  if (!Applies() || seen.deleted_at.has_value()) return absl::OkStatus();
   identity_ = seen.identity;
   job_ = seen.job;
   access_ = options_.workloads->Access(identity_.ns);
@@ -46,14 +46,14 @@ absl::Status JobQueue::LookAt(lifecycle::Observation& seen) {
     if (!options_.workloads->SeenWrites(Key())) return absl::UnavailableError("the cache of Workloads does not show the last write yet");
     workload_ = options_.workloads->Find(Key());
   }
-  const bool waits = !options_.queue.empty() && !seen.job.spec.suspend && !seen.memory.complete && !seen.memory.failed;
+  const bool waits = !options_.queue.empty() && !seen.job.spec.suspend && !seen.persisted.complete && !seen.persisted.failed;
   if (access_ == WorkloadAccess::kUnknown) return absl::UnavailableError("Workloads are not listed yet");
   seen.leaves_queue = !waits && workload_ != nullptr && WorkloadBelongsTo(*workload_, identity_);
   if (!waits) return absl::OkStatus();
-  seen.queue = QueueStatusOf(QueuedNow(seen), access_, workload_.get());
+  seen.queue = QueueStatusOf(CurrentJob(seen), access_, workload_.get());
   FUSIONLLM_RETURN_IF_ERROR(ReadPriority(seen));
   if (!seen.queue->admitted && access_ == WorkloadAccess::kListed) {
-    if (const absl::Status made = Wanted().status(); !made.ok()) {
+    if (const absl::Status made = DesiredWorkload().status(); !made.ok()) {
       seen.queue->message = absl::StrCat("Queued: no Workload can be made of the job: ", std::string(made.message()));
     }
   }
@@ -66,7 +66,7 @@ absl::Status JobQueue::LookAt(lifecycle::Observation& seen) {
   return absl::OkStatus();
 }
 
-absl::Status JobQueue::ReadPriority(lifecycle::Observation& seen) {
+absl::Status WorkloadReconciler::ReadPriority(lifecycle::Observation& seen) {
   if (access_ != WorkloadAccess::kListed) return absl::OkStatus();
   if (options_.priority_class.empty()) {
     priority_ = QueuePriority();
@@ -82,7 +82,7 @@ absl::Status JobQueue::ReadPriority(lifecycle::Observation& seen) {
     if (workload_ != nullptr) return absl::OkStatus();  // it waits with the priority that it has
     seen.queue->message = absl::StrCat("Queued: there is no WorkloadPriorityClass ", options_.priority_class, ", which the job's label ",
                                        manifests::kQueuePriorityLabel, " names.");
-    seen.queue->again = kLookForKueueEvery;
+    seen.queue->requeue_after = kKueueDiscoveryPeriod;
     return absl::OkStatus();
   }
   FUSIONLLM_RETURN_IF_ERROR(answer.status());
@@ -90,54 +90,55 @@ absl::Status JobQueue::ReadPriority(lifecycle::Observation& seen) {
   return absl::OkStatus();
 }
 
-absl::Status JobQueue::Keep(const lifecycle::Observation& seen, const lifecycle::Decision& decision) {
-  if (!Concerns() || access_ != WorkloadAccess::kListed || seen.deleted_at.has_value()) return absl::OkStatus();
-  const WorkloadNeed need{.queued = !options_.queue.empty(),
-                          .suspended = job_.spec.suspend,
-                          .over = decision.memory.complete || decision.memory.failed,
-                          .has_pods = decision.state != lifecycle::JobState::kQueued && decision.state != lifecycle::JobState::kSuspended,
-                          .ready = IsReady(decision)};
-  switch (NextStep(QueuedNow(seen), need, workload_.get())) {
-    case WorkloadStep::kNone:
+absl::Status WorkloadReconciler::Reconcile(const lifecycle::Observation& seen, const lifecycle::Decision& decision) {
+  if (!Applies() || access_ != WorkloadAccess::kListed || seen.deleted_at.has_value()) return absl::OkStatus();
+  const WorkloadInputs inputs{
+      .queued = !options_.queue.empty(),
+      .suspended = job_.spec.suspend,
+      .over = decision.persisted.complete || decision.persisted.failed,
+      .has_pods = decision.state != lifecycle::JobState::kQueued && decision.state != lifecycle::JobState::kSuspended,
+      .ready = IsReady(decision)};
+  switch (NextAction(CurrentJob(seen), inputs, workload_.get())) {
+    case WorkloadAction::kNone:
       return absl::OkStatus();
-    case WorkloadStep::kCreate:
+    case WorkloadAction::kCreate:
       return Create();
-    case WorkloadStep::kUpdate:
+    case WorkloadAction::kUpdate:
       return Update();
-    case WorkloadStep::kDelete:
+    case WorkloadAction::kDelete:
       return Delete();
-    case WorkloadStep::kRelease:
+    case WorkloadAction::kRelease:
       return PatchStatus(ReleasedStatus(*workload_, seen.now));
-    case WorkloadStep::kFinish:
-      return PatchStatus(FinishedStatus(*workload_, decision.memory.complete,
-                                        decision.memory.complete ? "The job has made all its steps." : "The job has failed.", seen.now));
-    case WorkloadStep::kTellReadiness:
-      return PatchStatus(PodsReadyStatus(*workload_, need.ready, seen.now));
+    case WorkloadAction::kFinish:
+      return PatchStatus(FinishedStatus(*workload_, decision.persisted.complete,
+                                        decision.persisted.complete ? "The job has made all its steps." : "The job has failed.", seen.now));
+    case WorkloadAction::kUpdatePodsReady:
+      return PatchStatus(PodsReadyStatus(*workload_, inputs.ready, seen.now));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<json> JobQueue::Wanted() const {
+absl::StatusOr<json> WorkloadReconciler::DesiredWorkload() const {
   return WorkloadObject(identity_, job_, options_.queue, priority_.value_or(QueuePriority()), *options_.images,
                         options_.hardware(job_.spec.placement));
 }
 
-absl::Status JobQueue::Create() {
+absl::Status WorkloadReconciler::Create() {
   if (!priority_.has_value()) return absl::OkStatus();
-  const absl::StatusOr<json> wanted = Wanted();
+  const absl::StatusOr<json> wanted = DesiredWorkload();
   if (!wanted.ok()) return absl::OkStatus();  // the job's status says why
   return Took(hub_.Create(kWorkloads, identity_.ns, wanted->dump(), {.field_manager = manifests::kFieldManager}, call_));
 }
 
-absl::Status JobQueue::Update() {
+absl::Status WorkloadReconciler::Update() {
   if (!priority_.has_value()) return absl::OkStatus();
-  const absl::StatusOr<json> wanted = Wanted();
+  const absl::StatusOr<json> wanted = DesiredWorkload();
   if (!wanted.ok()) return absl::OkStatus();  // the job's status says why
   return Took(hub_.Patch(kWorkloads, Key(), kube::PatchType::kMerge, WorkloadUpdate(*workload_, *wanted).dump(),
                          {.field_manager = manifests::kFieldManager}, call_));
 }
 
-absl::Status JobQueue::Delete() {
+absl::Status WorkloadReconciler::Delete() {
   const std::string uid = TextAt(*workload_, "metadata", "uid");
   const kube::DeleteOptions options{.uid = uid};
   const absl::Status status = hub_.Delete(kWorkloads, Key(), options, call_).status();
@@ -146,12 +147,12 @@ absl::Status JobQueue::Delete() {
   return UnlessOvertaken(status);
 }
 
-absl::Status JobQueue::PatchStatus(const json& patch) {
+absl::Status WorkloadReconciler::PatchStatus(const json& patch) {
   return Took(hub_.Patch(kWorkloads, Key(), kube::PatchType::kMerge, patch.dump(),
                          {.field_manager = manifests::kFieldManager, .subresource = "status"}, call_));
 }
 
-absl::Status JobQueue::Took(const absl::StatusOr<std::string>& answer) {
+absl::Status WorkloadReconciler::Took(const absl::StatusOr<std::string>& answer) {
   if (!answer.ok()) return UnlessOvertaken(answer.status());
   const std::string version = TextAt(kube::ParseJson(*answer), "metadata", "resourceVersion");
   if (!version.empty()) options_.workloads->Wrote(Key(), version);

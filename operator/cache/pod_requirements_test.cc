@@ -1,4 +1,4 @@
-#include "operator/cache/pod_shape.h"
+#include "operator/cache/pod_requirements.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-TEST(PodShapeTest, SaysWhatAPodAsksOfANode) {
+TEST(PodRequirementsTest, SaysWhatAPodAsksOfANode) {
   const json pod = {
       {"spec",
        {{"containers", {{{"resources", {{"requests", {{"cpu", "2"}}}, {"limits", {{"nvidia.com/gpu", 1}}}}}}}},
@@ -21,19 +21,19 @@ TEST(PodShapeTest, SaysWhatAPodAsksOfANode) {
          {{"nodeAffinity",
            {{"requiredDuringSchedulingIgnoredDuringExecution",
              {{"nodeSelectorTerms", {{{"matchExpressions", {{{"key", "zone"}, {"operator", "In"}, {"values", {"a", "b"}}}}}}}}}}}}}}}}};
-  const auto shape = ShapeOfPod(pod);
-  ASSERT_TRUE(shape.ok()) << shape.status();
-  EXPECT_EQ(shape->requests, (kube::Amounts{{"cpu", 2000}, {"nvidia.com/gpu", 1}, {"pods", 1}}));
-  ASSERT_EQ(shape->node_selector.size(), 1);
-  EXPECT_EQ(shape->node_selector[0].key, "pool");
-  ASSERT_EQ(shape->tolerations.size(), 2);
-  EXPECT_EQ(shape->tolerations[1].effect, "NoExecute");
-  EXPECT_TRUE(shape->has_affinity);
-  ASSERT_EQ(shape->affinity.size(), 1);
-  EXPECT_EQ(shape->affinity[0].labels[0].values, (std::vector<std::string>{"a", "b"}));
+  const auto requirements = RequirementsOfPod(pod);
+  ASSERT_TRUE(requirements.ok()) << requirements.status();
+  EXPECT_EQ(requirements->requests, (kube::ResourceList{{"cpu", 2000}, {"nvidia.com/gpu", 1}, {"pods", 1}}));
+  ASSERT_EQ(requirements->node_selector.size(), 1);
+  EXPECT_EQ(requirements->node_selector[0].key, "pool");
+  ASSERT_EQ(requirements->tolerations.size(), 2);
+  EXPECT_EQ(requirements->tolerations[1].effect, "NoExecute");
+  EXPECT_TRUE(requirements->has_affinity);
+  ASSERT_EQ(requirements->affinity.size(), 1);
+  EXPECT_EQ(requirements->affinity[0].labels[0].values, (std::vector<std::string>{"a", "b"}));
 }
 
-TEST(PodShapeTest, RequirementsHoldAsKubernetesSays) {
+TEST(PodRequirementsTest, RequirementsHoldAsKubernetesSays) {
   const auto holds = [](const char* op, std::vector<std::string> values, std::optional<std::string> value) {
     return Holds({"key", op, std::move(values)}, value);
   };
@@ -50,7 +50,7 @@ TEST(PodShapeTest, RequirementsHoldAsKubernetesSays) {
   EXPECT_FALSE(holds("Like", {"80"}, "80")) << "of a later Kubernetes: better no place than a wrong one";
 }
 
-TEST(PodShapeTest, LabelSelectorsAreChecked) {
+TEST(PodRequirementsTest, LabelSelectorsAreChecked) {
   const auto read = ReadLabelSelector(
       {{"matchLabels", {{"tier", "gold"}}}, {"matchExpressions", {{{"key", "region"}, {"operator", "NotIn"}, {"values", {"eu"}}}}}});
   ASSERT_TRUE(read.ok()) << read.status();

@@ -1,5 +1,5 @@
 // The connection to a member, by a clock that the test moves.
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ using nlohmann::json;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-class MemberLinkTest : public ::testing::Test {
+class MemberConnectionTest : public ::testing::Test {
  protected:
-  MemberLinkTest() {
+  MemberConnectionTest() {
     context_.origin = "hub";
     context_.clock = &clock_;
     context_.changed = [](const kube::ObjectKey&, bool) {};
@@ -39,7 +39,7 @@ class MemberLinkTest : public ::testing::Test {
   }
   std::unique_ptr<kube::ApiClient> Client() {
     return std::make_unique<kube::RestClient>(
-        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::FixedCredentials({}), .server = "test"},
+        kube::ClusterAccess{.transport = server_.NewTransport(), .credentials = kube::StaticCredentials({}), .server = "test"},
         kube::RestClientOptions{}, real_);
   }
   bool Eventually(const std::function<bool()>& holds) {
@@ -70,13 +70,13 @@ class MemberLinkTest : public ::testing::Test {
   MemberContext context_;
 };
 
-TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
-  MemberLink link("paris", Client(), context_, [] {});
-  link.Admit();
-  ASSERT_TRUE(Eventually([&] { return RoundDone(1) && link.reachable(); }));
+TEST_F(MemberConnectionTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
+  MemberConnection connection("paris", Client(), context_, [] {});
+  connection.Admit();
+  ASSERT_TRUE(Eventually([&] { return RoundDone(1) && connection.reachable(); }));
   for (int minute = 1; minute <= 20; ++minute) {
     clock_.Advance(absl::Minutes(1));
-    ASSERT_TRUE(Eventually([&] { return RoundDone(minute + 1) && link.reachable(); }));
+    ASSERT_TRUE(Eventually([&] { return RoundDone(minute + 1) && connection.reachable(); }));
     if (minute % 10 != 0) {
       EXPECT_THAT(Compared(), IsEmpty()) << "after " << minute << " minutes";
       continue;
@@ -86,15 +86,16 @@ TEST_F(MemberLinkTest, ItsCachesAreComparedWithTheServerEveryTenMinutes) {
   }
 }
 
-TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList) {
+TEST_F(MemberConnectionTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList) {
   const std::unique_ptr<kube::ApiClient> paris = Client();
-  const auto create_anchor = [&](const std::string& job) {
+  const auto create_owner_config_map = [&](const std::string& job) {
     const json labels = {{manifests::kOriginLabel, "hub"},
-                         {manifests::kRoleLabel, manifests::kAnchorRole},
+                         {manifests::kRoleLabel, manifests::kOwnerConfigMapRole},
                          {manifests::kJobLabel, job},
                          {manifests::kJobUidLabel, job + "-uid"}};
-    const json anchor = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", job + "-anchor"}, {"labels", labels}}}};
-    ASSERT_TRUE(paris->Create(manifests::kConfigMaps, "default", anchor.dump()).ok());
+    const json owner_config_map = {
+        {"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", job + "-anchor"}, {"labels", labels}}}};
+    ASSERT_TRUE(paris->Create(manifests::kConfigMaps, "default", owner_config_map.dump()).ok());
   };
   std::atomic<int> changes = 0;
   std::latch open(1);
@@ -110,11 +111,11 @@ TEST_F(MemberLinkTest, AJobThatHasJustChangedIsLookedAtBeforeThoseOfTheFirstList
     return kube::ReconcileResult::Done();
   };
   constexpr int kOld = 40;
-  for (int i = 0; i < kOld; ++i) create_anchor(absl::StrCat("old-", i));
-  MemberLink link("paris", Client(), context_, [] {});
-  link.Admit();
+  for (int i = 0; i < kOld; ++i) create_owner_config_map(absl::StrCat("old-", i));
+  MemberConnection connection("paris", Client(), context_, [] {});
+  connection.Admit();
   EXPECT_TRUE(Eventually([&] { return changes == kOld; }));
-  create_anchor("new");
+  create_owner_config_map("new");
   EXPECT_TRUE(Eventually([&] { return changes == kOld + 1; }));
   open.count_down();
   const auto all = [&] {

@@ -42,17 +42,17 @@ struct MemberContext {
   kube::ControllerMetrics* controller_metrics = nullptr;
   ConnectMetrics* connect_metrics = nullptr;
   kube::Controller::Reconcile reconcile;  // for keys of members
-  // A job has pods or an anchor in a member, and they have changed: its hub's part wants a look.
+  // A job has pods or an owner ConfigMap in a member, and they have changed: its hub's part wants a look.
   cache::JobChanged changed;
   // Whether this process may write to members, asked before each write.
   std::function<absl::Status()> may_write = [] { return absl::OkStatus(); };
-  kube::HeartbeatTimes pulse = {};  // how soon a member that answers nothing is noticed
+  kube::HeartbeatTimes heartbeat = {};  // how soon a member that answers nothing is noticed
   // Deletes what jobs have left in a member; null: nothing does. On a worker of that member.
   std::function<kube::ReconcileResult(cache::Member& member, std::stop_token stop)> collect;
   // Renews the token by which a member is reached; null: nothing does. On a worker of that member, once it is admitted.
   std::function<kube::ReconcileResult(cache::Member& member, std::stop_token stop)> renew = {};
   // There may be more room in a member than before.
-  std::function<void()> grew;
+  std::function<void()> on_capacity_increase;
   MemberLimits limits = {};
   // Of jobs with a part in that cluster: what is done there is asked for in these. Null: it is not asked whether we may.
   std::function<std::set<std::string>(const std::string& cluster)> namespaces;
@@ -61,21 +61,22 @@ struct MemberContext {
 // What a member's queue is called: this and the member's name.
 inline constexpr char kMemberQueue[] = "member-";
 
-class MemberLink : public cache::Member {
+class MemberConnection : public cache::Member {
  public:
   // Whether it is still the same cluster: and soon after it was away, for then another may have taken its place.
   static constexpr absl::Duration kCheckEvery = absl::Minutes(1);
   static constexpr absl::Duration kRecheckAfter = absl::Seconds(2);
 
-  // Starts at once. `probed`: the member has said, or not, who it is; on a worker of the link, must not block.
-  MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context, std::function<void()> probed);
-  ~MemberLink() override { Stop(); }
+  // Starts at once. `on_checked`: the member has said, or not, who it is; on a worker of the connection, must not block.
+  MemberConnection(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context,
+                   std::function<void()> on_checked);
+  ~MemberConnection() override { Stop(); }
 
   // Ends its threads. Before the last reference goes: that may be held by a worker, which cannot wait for itself.
   void Stop();
 
   // Who the member says it is; null: it has not said so yet.
-  std::shared_ptr<const MemberFacts> Facts() const { return probe_.Facts(); }
+  std::shared_ptr<const MemberFacts> Facts() const { return check_.Facts(); }
   // It may be used: the caches begin. Once.
   void Admit();
   bool admitted() const { return admitted_; }
@@ -111,19 +112,19 @@ class MemberLink : public cache::Member {
   std::shared_ptr<const cache::ClusterCapacity> Capacity() const override { return cache_.Capacity(); }
 
  private:
-  kube::ReconcileResult Probe(const MemberContext& context, const std::stop_token& stop);
+  kube::ReconcileResult Check(const MemberContext& context, const std::stop_token& stop);
   // What is to be done here about no job: comparing caches, collecting what was left.
   kube::ReconcileResult RunPeriodicCleanup(const MemberContext& context, const std::stop_token& stop);
 
   const std::string name_;
   const std::unique_ptr<kube::ApiClient> client_;
-  const std::function<void()> probed_;
+  const std::function<void()> on_checked_;
   kube::HeartbeatClient reads_;
   kube::FencedClient writes_;
   kube::Clock& clock_;
   const absl::Duration made_at_ = clock_.Monotonic();
   kube::WorkQueue queue_;
-  MemberCheck probe_;
+  MemberCheck check_;
   cache::ClusterCache cache_;
   std::atomic<bool> admitted_ = false, lost_ = false;
   absl::Duration compare_at_;  // used by the one worker that keeps house

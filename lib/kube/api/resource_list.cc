@@ -1,4 +1,4 @@
-#include "lib/kube/api/amounts.h"
+#include "lib/kube/api/resource_list.h"
 
 #include <algorithm>
 #include <limits>
@@ -33,41 +33,41 @@ std::string BytesText(int64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> ParseAmount(absl::string_view resource, absl::string_view quantity) {
+absl::StatusOr<int64_t> ParseResourceQuantity(absl::string_view resource, absl::string_view quantity) {
   const absl::StatusOr<int64_t> amount = ParseQuantity(quantity, resource == kCpu ? kMillis : 1);
   if (!absl::IsOutOfRange(amount.status())) return amount;
   return absl::StartsWith(quantity, "-") ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
 }
 
-size_t BytesOf(const Amounts& amounts) {
+size_t BytesOf(const ResourceList& resources) {
   constexpr size_t kNode = 96;  // of a std::map, its text's buffer with it
   size_t bytes = 0;
-  for (const auto& [resource, amount] : amounts) bytes += kNode + resource.size();
+  for (const auto& [resource, amount] : resources) bytes += kNode + resource.size();
   return bytes;
 }
 
-int64_t AmountOf(const Amounts& amounts, absl::string_view resource) {
-  const auto at = amounts.find(resource);
-  return at == amounts.end() ? 0 : at->second;
+int64_t QuantityOf(const ResourceList& resources, absl::string_view resource) {
+  const auto at = resources.find(resource);
+  return at == resources.end() ? 0 : at->second;
 }
 
-void AddAmounts(const Amounts& more, Amounts& to) {
-  for (const auto& [resource, amount] : more) to[resource] = SaturatingSum(AmountOf(to, resource), amount);
+void AddResourceList(const ResourceList& other, ResourceList& to) {
+  for (const auto& [resource, amount] : other) to[resource] = SaturatingSum(QuantityOf(to, resource), amount);
 }
 
-void RaiseAmounts(const Amounts& least, Amounts& to) {
-  for (const auto& [resource, amount] : least) to[resource] = std::max(AmountOf(to, resource), amount);
+void MaxResourceList(const ResourceList& other, ResourceList& to) {
+  for (const auto& [resource, amount] : other) to[resource] = std::max(QuantityOf(to, resource), amount);
 }
 
-std::string AmountText(absl::string_view resource, int64_t amount) {
+std::string QuantityText(absl::string_view resource, int64_t amount) {
   if (resource == kCpu) return absl::StrCat(static_cast<double>(amount) / kMillis, " cpu");
   const bool bytes = resource == kMemory || resource == "ephemeral-storage" || resource.substr(0, 10) == "hugepages-";
   return absl::StrCat(bytes ? BytesText(amount) : absl::StrCat(amount), " ", resource);
 }
 
-std::string AmountsText(const Amounts& amounts) {
-  if (amounts.empty()) return "nothing";
-  return absl::StrJoin(amounts, ", ", [](std::string* out, const auto& entry) { *out += AmountText(entry.first, entry.second); });
+std::string ResourceListText(const ResourceList& resources) {
+  if (resources.empty()) return "nothing";
+  return absl::StrJoin(resources, ", ", [](std::string* out, const auto& entry) { *out += QuantityText(entry.first, entry.second); });
 }
 
 }  // namespace fusionllm::kube

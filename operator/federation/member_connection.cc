@@ -1,4 +1,4 @@
-#include "operator/federation/member_link.h"
+#include "operator/federation/member_connection.h"
 
 #include <utility>
 
@@ -15,7 +15,7 @@ constexpr absl::Duration kStopTimeout = absl::Seconds(1);
 // No job is called so: the work in a cluster that belongs to none.
 kube::WorkKey HouseKey(const std::string& cluster) { return {cluster, "", "cleanup"}; }
 kube::WorkKey TokenKey(const std::string& cluster) { return {cluster, "", "token"}; }
-kube::WorkKey ProbeKey(const std::string& cluster) { return {cluster, "", "probe"}; }
+kube::WorkKey IdentityCheckKey(const std::string& cluster) { return {cluster, "", "probe"}; }
 
 }  // namespace
 
@@ -26,16 +26,16 @@ kube::ReflectorLimits MemberLimits::OfEachCache() const {
   return limits;
 }
 
-MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context,
-                       std::function<void()> probed)
+MemberConnection::MemberConnection(std::string name, std::unique_ptr<kube::ApiClient> client, const MemberContext& context,
+                                   std::function<void()> on_checked)
     : name_(std::move(name)),
       client_(std::move(client)),
-      probed_(std::move(probed)),
-      reads_(*client_, *context.clock, context.pulse),
+      on_checked_(std::move(on_checked)),
+      reads_(*client_, *context.clock, context.heartbeat),
       writes_(*client_, context.may_write),
       clock_(*context.clock),
       queue_(absl::StrCat(kMemberQueue, name_), *context.clock, context.queue_metrics),
-      probe_(reads_, *context.clock,
+      check_(reads_, *context.clock,
              context.namespaces == nullptr ? nullptr : MemberCheck::Namespaces([this, of = context.namespaces] { return of(name_); })),
       cache_(
           name_, context.origin, reads_, writes_, *context.clock, context.informer_metrics,
@@ -43,7 +43,7 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
             Enqueue(job, urgent);
             changed(job, urgent);
           },
-          context.grew, context.limits.OfEachCache()),
+          context.on_capacity_increase, context.limits.OfEachCache()),
       compare_at_(context.clock->Monotonic() + cache::ClusterCache::kCompareEvery) {
   kube::Controller::Options options{.workers = kWorkers};
   options.report = [name = name_](const kube::WorkKey& key, const absl::Status& status) {
@@ -52,15 +52,15 @@ MemberLink::MemberLink(std::string name, std::unique_ptr<kube::ApiClient> client
   };
   options.describe = LogFieldsOf;
   const auto work = [this, &context](const kube::WorkKey& key, std::stop_token stop) {
-    if (key == ProbeKey(name_)) return Probe(context, stop);
+    if (key == IdentityCheckKey(name_)) return Check(context, stop);
     if (key == TokenKey(name_)) return context.renew ? context.renew(*this, stop) : kube::ReconcileResult::Done();
     return key.ns.empty() ? RunPeriodicCleanup(context, stop) : context.reconcile(key, std::move(stop));
   };
   controller_ = std::make_unique<kube::Controller>(queue_, *context.clock, context.controller_metrics, work, options);
-  queue_.Add(ProbeKey(name_));
+  queue_.Add(IdentityCheckKey(name_));
 }
 
-void MemberLink::Admit() {
+void MemberConnection::Admit() {
   const base::MutexLock lock(stop_mutex_);
   if (controller_ == nullptr || admitted_) return;
   cache_.Start();
@@ -70,7 +70,7 @@ void MemberLink::Admit() {
   CheckSoon();  // what we may do there
 }
 
-void MemberLink::Stop() {
+void MemberConnection::Stop() {
   const base::MutexLock lock(stop_mutex_);
   if (controller_ == nullptr) return;
   cache_.Stop();
@@ -78,36 +78,36 @@ void MemberLink::Stop() {
   controller_.reset();
 }
 
-absl::Status MemberLink::Connection() const {
+absl::Status MemberConnection::Connection() const {
   if (admitted_) return cache_.Connection();
-  absl::Status answer = probe_.Answer();
+  absl::Status answer = check_.LastStatus();
   return answer.ok() ? absl::UnavailableError("not listed yet") : answer;
 }
 
-absl::Status MemberLink::Credentials() const {
+absl::Status MemberConnection::Credentials() const {
   if (absl::Status watches = cache_.Credentials(); admitted_ && !watches.ok()) return watches;
-  absl::Status answer = probe_.Answer();
+  absl::Status answer = check_.LastStatus();
   return absl::IsUnauthenticated(answer) ? answer : absl::OkStatus();
 }
 
-kube::ReconcileResult MemberLink::Probe(const MemberContext& context, const std::stop_token& stop) {
+kube::ReconcileResult MemberConnection::Check(const MemberContext& context, const std::stop_token& stop) {
   ConnectMetrics* const metrics = context.connect_metrics;
   if (metrics != nullptr && !reachable()) metrics->Tried(name_);
   // What we may do is asked by a POST, so not by a standby.
-  const absl::Status answer = probe_.Ask(stop, /*rights=*/admitted_ && context.may_write().ok());
+  const absl::Status answer = check_.Run(stop, /*rights=*/admitted_ && context.may_write().ok());
   const absl::Duration again = answer.ok() && reachable() ? kCheckEvery : kRecheckAfter;
   if (metrics != nullptr) metrics->NextAt(name_, clock_.Now() + again);
-  probed_();
+  on_checked_();
   return kube::ReconcileResult::RequeueAfter(again);
 }
 
-void MemberLink::CheckSoon() { queue_.Add(ProbeKey(name_)); }
+void MemberConnection::CheckSoon() { queue_.Add(IdentityCheckKey(name_)); }
 
-void MemberLink::Enqueue(const kube::ObjectKey& job, bool urgent) {
+void MemberConnection::Enqueue(const kube::ObjectKey& job, bool urgent) {
   queue_.Add({name_, job.ns, job.name}, urgent ? kube::Priority::kHigh : kube::Priority::kLow);
 }
 
-kube::ReconcileResult MemberLink::RunPeriodicCleanup(const MemberContext& context, const std::stop_token& stop) {
+kube::ReconcileResult MemberConnection::RunPeriodicCleanup(const MemberContext& context, const std::stop_token& stop) {
   if (reachable() && clock_.Monotonic() >= compare_at_) {
     compare_at_ = clock_.Monotonic() + cache::ClusterCache::kCompareEvery;
     if (const absl::Status compared = cache_.CompareWithServer(stop); !compared.ok()) {

@@ -1,4 +1,4 @@
-#include "operator/cache/pod_shape.h"
+#include "operator/cache/pod_requirements.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/kube/api/json_fields.h"
-#include "lib/kube/watch/pod_demand.h"
+#include "lib/kube/watch/pod_resources.h"
 
 namespace fusionllm::op::cache {
 namespace {
@@ -39,23 +39,23 @@ void AddEqualities(const json& labels, std::vector<LabelRequirement>& to) {
 
 }  // namespace
 
-absl::StatusOr<PodShape> ShapeOfPod(const json& pod) {
-  PodShape shape;
-  FUSIONLLM_ASSIGN_OR_RETURN(shape.requests, kube::RequestsOfPod(pod.dump()));
+absl::StatusOr<PodRequirements> RequirementsOfPod(const json& pod) {
+  PodRequirements requirements;
+  FUSIONLLM_ASSIGN_OR_RETURN(requirements.requests, kube::RequestsOfPod(pod.dump()));
   const json& spec = At(pod, "spec");
-  AddEqualities(At(spec, "nodeSelector"), shape.node_selector);
+  AddEqualities(At(spec, "nodeSelector"), requirements.node_selector);
   const json& required = At(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution");
   if (required.is_object()) {
-    shape.has_affinity = true;
+    requirements.has_affinity = true;
     for (const json& term : ListOf(At(required, "nodeSelectorTerms"))) {
-      shape.affinity.push_back({Requirements(At(term, "matchExpressions")), Requirements(At(term, "matchFields"))});
+      requirements.affinity.push_back({Requirements(At(term, "matchExpressions")), Requirements(At(term, "matchFields"))});
     }
   }
   for (const json& one : ListOf(At(spec, "tolerations"))) {
-    shape.tolerations.push_back({TextAt(one, "key"), TextAt(one, "operator"), TextAt(one, "value"), TextAt(one, "effect")});
+    requirements.tolerations.push_back({TextAt(one, "key"), TextAt(one, "operator"), TextAt(one, "value"), TextAt(one, "effect")});
   }
-  shape.node_name = TextAt(spec, "nodeName");
-  return shape;
+  requirements.node_name = TextAt(spec, "nodeName");
+  return requirements;
 }
 
 bool Holds(const LabelRequirement& requirement, const std::optional<std::string>& value) {

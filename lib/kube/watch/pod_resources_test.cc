@@ -1,4 +1,4 @@
-#include "lib/kube/watch/pod_demand.h"
+#include "lib/kube/watch/pod_resources.h"
 
 #include <gtest/gtest.h>
 
@@ -7,68 +7,68 @@
 namespace fusionllm::kube {
 namespace {
 
-Amounts Requests(const std::string& spec) {
+ResourceList Requests(const std::string& spec) {
   const auto requests = RequestsOfPod(absl::StrCat(R"({"spec":)", spec, "}"));
   EXPECT_TRUE(requests.ok()) << requests.status();
-  return requests.value_or(Amounts());
+  return requests.value_or(ResourceList());
 }
 
-TEST(PodDemandTest, ContainersAreCountedTogether) {
+TEST(PodResourcesTest, ContainersAreCountedTogether) {
   EXPECT_EQ(
       Requests(R"({"containers":[{"resources":{"requests":{"cpu":"100m","memory":"1Ki"}}},{"resources":{"requests":{"cpu":2}}},{}]})"),
-      (Amounts{{"cpu", 2100}, {"memory", 1024}, {"pods", 1}}));
+      (ResourceList{{"cpu", 2100}, {"memory", 1024}, {"pods", 1}}));
 }
 
-TEST(PodDemandTest, ALimitWithoutARequestIsOne) {
+TEST(PodResourcesTest, ALimitWithoutARequestIsOne) {
   EXPECT_EQ(Requests(R"({"containers":[{"resources":{"limits":{"cpu":"2","nvidia.com/gpu":1},"requests":{"cpu":"1"}}}]})"),
-            (Amounts{{"cpu", 1000}, {"nvidia.com/gpu", 1}, {"pods", 1}}));
+            (ResourceList{{"cpu", 1000}, {"nvidia.com/gpu", 1}, {"pods", 1}}));
 }
 
-TEST(PodDemandTest, InitContainersCountOneByOneBesideTheSidecarsBeforeThem) {
+TEST(PodResourcesTest, InitContainersCountOneByOneBesideTheSidecarsBeforeThem) {
   EXPECT_EQ(Requests(R"({"initContainers":[
       {"resources":{"requests":{"cpu":"3"}}},
       {"restartPolicy":"Always","resources":{"requests":{"cpu":"1"}}},
       {"resources":{"requests":{"cpu":"4"}}}],
     "containers":[{"resources":{"requests":{"cpu":"2","memory":"5"}}}]})"),
-            (Amounts{{"cpu", 5000}, {"memory", 5}, {"pods", 1}}));
+            (ResourceList{{"cpu", 5000}, {"memory", 5}, {"pods", 1}}));
 }
 
-TEST(PodDemandTest, OverheadIsAddedAndThePodsOwnRequestsGoFirst) {
+TEST(PodResourcesTest, OverheadIsAddedAndThePodsOwnRequestsGoFirst) {
   EXPECT_EQ(Requests(R"({"overhead":{"memory":"10"},"resources":{"requests":{"memory":"100"}},
     "containers":[{"resources":{"requests":{"memory":"70","cpu":"1"}}}]})"),
-            (Amounts{{"cpu", 1000}, {"memory", 110}, {"pods", 1}}));
+            (ResourceList{{"cpu", 1000}, {"memory", 110}, {"pods", 1}}));
 }
 
-TEST(PodDemandTest, SaysWhereItIsAndWhetherItHasEnded) {
-  PodDemand pod;
-  ASSERT_TRUE(ReadPodDemand(R"({"metadata":{"name":"p","namespace":"n","resourceVersion":"1"},"spec":{"nodeName":"n1","containers":[]},
+TEST(PodResourcesTest, SaysWhereItIsAndWhetherItHasEnded) {
+  PodResources pod;
+  ASSERT_TRUE(ReadPodResources(R"({"metadata":{"name":"p","namespace":"n","resourceVersion":"1"},"spec":{"nodeName":"n1","containers":[]},
     "status":{"phase":"Succeeded"}})",
-                            pod)
+                               pod)
                   .ok());
   EXPECT_EQ(pod.meta.name, "p");
   EXPECT_EQ(pod.node, "n1");
   EXPECT_TRUE(pod.ended);
 }
 
-TEST(PodDemandTest, PodsThatRequestTheSameShareIt) {
+TEST(PodResourcesTest, PodsThatRequestTheSameShareIt) {
   const auto read = [](int cpu) {
-    PodDemand pod;
-    EXPECT_TRUE(ReadPodDemand(absl::StrCat(R"({"metadata":{"name":"p","resourceVersion":"1"},"spec":{"containers":[
+    PodResources pod;
+    EXPECT_TRUE(ReadPodResources(absl::StrCat(R"({"metadata":{"name":"p","resourceVersion":"1"},"spec":{"containers":[
       {"resources":{"requests":{"cpu":)",
-                                           cpu, "}}}]}}"),
-                              pod)
+                                              cpu, "}}}]}}"),
+                                 pod)
                     .ok());
     return pod.requests;
   };
-  EXPECT_EQ(*read(2), (Amounts{{"cpu", 2000}, {"pods", 1}}));
+  EXPECT_EQ(*read(2), (ResourceList{{"cpu", 2000}, {"pods", 1}}));
   const auto one = read(2);
   EXPECT_EQ(one, read(2));
   EXPECT_NE(one, read(3));
 }
 
-TEST(PodDemandTest, NoPodsAreRefused) {
-  PodDemand pod;
-  EXPECT_FALSE(ReadPodDemand("{}", pod).ok());
+TEST(PodResourcesTest, NoPodsAreRefused) {
+  PodResources pod;
+  EXPECT_FALSE(ReadPodResources("{}", pod).ok());
   EXPECT_FALSE(RequestsOfPod(R"({"spec":{"containers":3}})").ok());
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lib/kube/api/amounts.h"
+#include "lib/kube/api/resource_list.h"
 #include "lib/kube/watch/node.h"
 
 namespace fusionllm::op::cache {
@@ -27,8 +27,8 @@ struct Toleration {
   std::string key, op, value, effect;  // an empty effect: all; no key with Exists: everything
 };
 
-struct PodShape {
-  kube::Amounts requests;  // "pods" (1) included
+struct PodRequirements {
+  kube::ResourceList requests;  // "pods" (1) included
   std::vector<LabelRequirement> node_selector;
   std::vector<NodeTerm> affinity;  // one of them must hold; empty: no constraint
   bool has_affinity = false;       // one without terms holds nowhere
@@ -37,7 +37,7 @@ struct PodShape {
 };
 
 // InvalidArgument: it is no pod.
-absl::StatusOr<PodShape> ShapeOfPod(const nlohmann::json& pod);
+absl::StatusOr<PodRequirements> RequirementsOfPod(const nlohmann::json& pod);
 
 bool Holds(const LabelRequirement& requirement, const std::optional<std::string>& value);
 

@@ -1,5 +1,5 @@
-// One job and its Workload in one look: what the queue says of the job, and what the Workload needs after a decision. Blocks on the hub's
-// API server.
+// One job and its Workload in one reconciliation: what the queue says of the job, and what the Workload needs after a decision. Blocks on
+// the hub's API server.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace fusionllm::op::kueue {
 
-class JobQueue {
+class WorkloadReconciler {
  public:
   struct Options {
     std::string queue, priority_class;  // labels of the job
@@ -30,22 +30,22 @@ class JobQueue {
     const manifests::Images* images = nullptr;
   };
   // What `options` points to, and `hub`, must outlive it.
-  JobQueue(Options options, kube::ApiClient& hub, kube::CallOptions call)
+  WorkloadReconciler(Options options, kube::ApiClient& hub, kube::CallOptions call)
       : options_(std::move(options)), hub_(hub), call_(std::move(call)) {}
 
   // Puts into `seen`, which has all else of a job whose spec is right, what the queue says, and the job as it was admitted. Unavailable: it
   // is not known yet, and is to be looked at again soon. Other errors: those of the server, or a flavor that is gone.
-  absl::Status LookAt(lifecycle::Observation& seen);
-  // After LookAt() of the same and the decision on it, whose status is written. One step: the cache brings us back for the next.
-  absl::Status Keep(const lifecycle::Observation& seen, const lifecycle::Decision& decision);
+  absl::Status Observe(lifecycle::Observation& seen);
+  // After Observe() of the same and the decision on it, whose status is written. One step: the cache brings us back for the next.
+  absl::Status Reconcile(const lifecycle::Observation& seen, const lifecycle::Decision& decision);
 
  private:
-  bool Concerns() const { return options_.workloads != nullptr && (!options_.queue.empty() || options_.was_queued); }
+  bool Applies() const { return options_.workloads != nullptr && (!options_.queue.empty() || options_.was_queued); }
   kube::ObjectKey Key() const { return {identity_.ns, WorkloadName(identity_)}; }
-  Queued QueuedNow(const lifecycle::Observation& seen) const;
+  QueuedJob CurrentJob(const lifecycle::Observation& seen) const;
   // Of the job's class; what is wrong with it is in `seen`.
   absl::Status ReadPriority(lifecycle::Observation& seen);
-  absl::StatusOr<nlohmann::json> Wanted() const;
+  absl::StatusOr<nlohmann::json> DesiredWorkload() const;
   absl::Status Create();
   absl::Status Update();
   absl::Status Delete();

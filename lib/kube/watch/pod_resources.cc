@@ -1,24 +1,24 @@
-#include "lib/kube/watch/pod_demand.h"
+#include "lib/kube/watch/pod_resources.h"
 
-#include "lib/kube/watch/amounts_reading.h"
 #include "lib/kube/watch/interner.h"
 #include "lib/kube/watch/object_metadata.h"
+#include "lib/kube/watch/resource_list_reading.h"
 
 namespace fusionllm::kube {
 namespace {
 
-Amounts ReadRequests(JsonValue resources) {
-  Amounts requests, limits;
+ResourceList ReadRequests(JsonValue resources) {
+  ResourceList requests, limits;
   ForEachField(resources, [&](std::string_view field, JsonValue value) {
-    if (field == "requests") requests = ReadAmounts(value);
-    if (field == "limits") limits = ReadAmounts(value);
+    if (field == "requests") requests = ReadResourceList(value);
+    if (field == "limits") limits = ReadResourceList(value);
   });
   requests.merge(limits);
   return requests;
 }
 
 struct Container {
-  Amounts requests;
+  ResourceList requests;
   bool sidecar = false;  // an init container that stays
 };
 
@@ -34,38 +34,38 @@ std::vector<Container> ReadContainers(JsonValue list) {
   return containers;
 }
 
-Amounts TogetherOf(const std::vector<Container>& containers, const std::vector<Container>& init) {
-  Amounts sidecars, most_while_starting;
+ResourceList TogetherOf(const std::vector<Container>& containers, const std::vector<Container>& init) {
+  ResourceList sidecars, max_while_starting;
   for (const Container& container : init) {
-    Amounts now = sidecars;
-    AddAmounts(container.requests, now);
-    RaiseAmounts(now, most_while_starting);
+    ResourceList now = sidecars;
+    AddResourceList(container.requests, now);
+    MaxResourceList(now, max_while_starting);
     if (container.sidecar) sidecars = std::move(now);
   }
-  Amounts together = sidecars;
-  for (const Container& container : containers) AddAmounts(container.requests, together);
-  RaiseAmounts(most_while_starting, together);
+  ResourceList together = sidecars;
+  for (const Container& container : containers) AddResourceList(container.requests, together);
+  MaxResourceList(max_while_starting, together);
   return together;
 }
 
-void ReadDemand(JsonValue spec, std::string& node, Amounts& requests) {
+void ReadDemand(JsonValue spec, std::string& node, ResourceList& requests) {
   std::vector<Container> containers, init;
-  Amounts overhead, whole;
+  ResourceList overhead, whole;
   ForEachField(spec, [&](std::string_view field, JsonValue value) {
     if (field == "nodeName") node = TextOf(value);
     if (field == "containers") containers = ReadContainers(value);
     if (field == "initContainers") init = ReadContainers(value);
-    if (field == "overhead") overhead = ReadAmounts(value);
+    if (field == "overhead") overhead = ReadResourceList(value);
     if (field == "resources") whole = ReadRequests(value);  // of the pod as a whole, which go before those of its containers
   });
   requests = TogetherOf(containers, init);
   for (const auto& [resource, amount] : whole) requests[resource] = amount;
-  AddAmounts(overhead, requests);
+  AddResourceList(overhead, requests);
   std::erase_if(requests, [](const auto& entry) { return entry.second <= 0; });
   requests[kPodCount] = 1;
 }
 
-absl::Status ReadPod(absl::string_view json, PodDemand& pod, Amounts& requests) {
+absl::Status ReadPod(absl::string_view json, PodResources& pod, ResourceList& requests) {
   return ReadJson(json, [&](simdjson::ondemand::object root) {
     for (auto field : root) {
       const std::string_view name = field.unescaped_key();
@@ -83,18 +83,18 @@ absl::Status ReadPod(absl::string_view json, PodDemand& pod, Amounts& requests) 
 
 }  // namespace
 
-absl::Status ReadPodDemand(absl::string_view json, PodDemand& pod) {
+absl::Status ReadPodResources(absl::string_view json, PodResources& pod) {
   // For the life of the process: the executors of a job all request the same, and so do those of most jobs.
-  static auto& all_requests = *new Interner<Amounts>();
-  Amounts requests;
+  static auto& all_requests = *new Interner<ResourceList>();
+  ResourceList requests;
   if (absl::Status status = ReadPod(json, pod, requests); !status.ok()) return status;
   pod.requests = all_requests.Share(std::move(requests));
   return CheckMetadata(pod.meta);
 }
 
-absl::StatusOr<Amounts> RequestsOfPod(absl::string_view json) {
-  PodDemand pod;
-  Amounts requests;
+absl::StatusOr<ResourceList> RequestsOfPod(absl::string_view json) {
+  PodResources pod;
+  ResourceList requests;
   if (absl::Status status = ReadPod(json, pod, requests); !status.ok()) return status;
   return requests;
 }
