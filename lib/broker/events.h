@@ -16,7 +16,7 @@
 
 namespace fusionllm::broker {
 
-struct Member {
+struct Executor {
   std::string name;
   uint64_t incarnation = 0;
   std::string site;
@@ -53,7 +53,7 @@ struct StepRecord {
 // as it takes.
 struct Started {};
 struct Joined {
-  Member member;
+  Executor executor;
   // What a rejoining executor is running; 0: nothing.
   uint32_t epoch = 0;
 };

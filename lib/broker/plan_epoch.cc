@@ -51,10 +51,10 @@ void PlanEpoch::OnLostAgain(const std::string& name) {
   if (plan_.Uses(name)) waiting_.insert(name);
 }
 
-void PlanEpoch::EmitAbsent(const Membership& members, ActionQueue& queue) const {
+void PlanEpoch::EmitAbsent(const ExecutorSet& executors, ActionQueue& queue) const {
   for (int rank = 0; rank < static_cast<int>(plan_.devices.size()); ++rank) {
     const std::string& name = plan_.devices[static_cast<size_t>(rank)];
-    if (members.IsPresent(name)) continue;
+    if (executors.IsPresent(name)) continue;
     EmitEvent lost{
         .reason = "ExecutorLost",
         .step = last_step_,
@@ -97,11 +97,11 @@ bool PlanEpoch::OnStep(const StepDone& event) {
   return true;
 }
 
-void PlanEpoch::Drain(const std::string& why, const Membership& members, ActionQueue& queue) {
+void PlanEpoch::Drain(const std::string& why, const ExecutorSet& executors, ActionQueue& queue) {
   state_ = State::kStopping;
   waiting_.clear();
   for (const std::string& device : plan_.devices) {
-    if (!members.IsPresent(device) || ended_at_.contains(device)) continue;
+    if (!executors.IsPresent(device) || ended_at_.contains(device)) continue;
     waiting_.insert(device);
     queue.Do(SendAbort{.name = device, .epoch = number_, .why = why});
   }
@@ -157,11 +157,11 @@ void PlanEpoch::EmitReplicaFailed(int rank, const std::string& what, ActionQueue
   queue.Do(std::move(failed));
 }
 
-void PlanEpoch::EndOtherReplicas(const std::string& why, const Membership& members, ActionQueue& queue) {
+void PlanEpoch::EndOtherReplicas(const std::string& why, const ExecutorSet& executors, ActionQueue& queue) {
   for (const int rank : RanksThatLag()) {
     const std::string& device = plan_.devices[static_cast<size_t>(rank)];
     ended_at_[device] = EndOfReplicaZero();
-    if (members.IsPresent(device)) queue.Do(SendAbort{.name = device, .epoch = number_, .why = why});
+    if (executors.IsPresent(device)) queue.Do(SendAbort{.name = device, .epoch = number_, .why = why});
   }
 }
 

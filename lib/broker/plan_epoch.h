@@ -28,7 +28,7 @@
 
 #include "absl/status/status.h"
 #include "lib/broker/action_queue.h"
-#include "lib/broker/membership.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/run_options.h"
 
 namespace fusionllm::broker {
@@ -66,7 +66,7 @@ class PlanEpoch {
   void Break() { state_ = State::kBroken; }   // one of its executors has failed
   bool Resumes() const { return state_ == State::kReturning && waiting_.empty(); }
   void Resume() { state_ = State::kRunning; }
-  void EmitAbsent(const Membership& members, ActionQueue& queue) const;  // who was lost while no broker was there
+  void EmitAbsent(const ExecutorSet& executors, ActionQueue& queue) const;  // who was lost while no broker was there
 
   // True: the first one of this broker.
   bool Begin(int64_t checkpoint_step);
@@ -75,7 +75,7 @@ class PlanEpoch {
   // Whether the record is news of the first stage, of replica 0; it is then noted.
   bool OnStep(const StepDone& event);
 
-  void Drain(const std::string& why, const Membership& members, ActionQueue& queue);
+  void Drain(const std::string& why, const ExecutorSet& executors, ActionQueue& queue);
   bool AllStopped() const { return waiting_.empty(); }
   bool OnStopped(const std::string& name);  // true: all have, and nothing else is waited for
   const std::set<std::string>& waiting() const { return waiting_; }
@@ -97,7 +97,7 @@ class PlanEpoch {
   std::vector<int> RanksThatLag() const;                                                // of other replicas, that have not ended
   void EmitReplicaFailed(int rank, const std::string& what, ActionQueue& queue) const;  // of one that is no longer required
   // Counts the other replicas as ended, and aborts those present that have not.
-  void EndOtherReplicas(const std::string& why, const Membership& members, ActionQueue& queue);
+  void EndOtherReplicas(const std::string& why, const ExecutorSet& executors, ActionQueue& queue);
 
   std::string AtStage(const std::string& name, const absl::Status& why) const;  // "stage 1 on lab: why"
 

@@ -20,7 +20,7 @@ class PlanEpochTest : public ::testing::Test {
  protected:
   using State = PlanEpoch::State;
   PlanEpochTest() {
-    for (const char* name : {"a0", "b0", "c0", "d0"}) members_.Join({.name = name, .incarnation = 1});
+    for (const char* name : {"a0", "b0", "c0", "d0"}) executors_.Join({.name = name, .incarnation = 1});
   }
   static RunPlan TwoStages(int replicas = 1) {
     std::vector<std::string> devices = {"a0", "b0"};
@@ -37,7 +37,7 @@ class PlanEpochTest : public ::testing::Test {
   }
 
   RunOptions options_{.total_steps = 100};
-  Membership members_{options_};
+  ExecutorSet executors_{options_};
   ActionQueue queue_;
 };
 
@@ -87,8 +87,8 @@ TEST_F(PlanEpochTest, DrainAbortsWhoIsPresentAndHasNotEnded) {
   PlanEpoch epoch(options_);
   Run(epoch, TwoStages(/*replicas=*/2));
   epoch.OnEnded("c0", 5);
-  members_.Leave("d0", 1);
-  epoch.Drain("lost", members_, queue_);
+  executors_.Leave("d0", 1);
+  epoch.Drain("lost", executors_, queue_);
   EXPECT_EQ(epoch.state(), State::kStopping);
   EXPECT_THAT(epoch.waiting(), ElementsAre("a0", "b0"));
   EXPECT_THAT(Of<SendAbort>(queue_.Take()), SizeIs(2));
@@ -150,8 +150,8 @@ TEST_F(PlanEpochTest, OtherReplicasAreNotRequiredOnceReplicaZeroHasEnded) {
   EXPECT_FALSE(epoch.IsNoLongerRequired(-1));
   EXPECT_TRUE(epoch.EndedBeforeLastStep());
   EXPECT_THAT(epoch.RanksThatLag(), ElementsAre(2, 3));
-  members_.Leave("d0", 1);
-  epoch.EndOtherReplicas("c0 has failed", members_, queue_);
+  executors_.Leave("d0", 1);
+  epoch.EndOtherReplicas("c0 has failed", executors_, queue_);
   EXPECT_TRUE(epoch.AllEnded());
   EXPECT_THAT(Of<SendAbort>(queue_.Take()), SizeIs(1)) << "d0 is gone";
   EXPECT_THAT(epoch.RanksThatLag(), IsEmpty());

@@ -54,19 +54,19 @@ void RecoveryPolicy::EmitRestored(int64_t step, std::string message, ActionQueue
   queue.Do(EmitEvent{.reason = "Restored", .step = step, .message = std::move(message)});
 }
 
-bool RecoveryPolicy::ReplaceLost(PlanEpoch& epoch, const Membership& members) {
+bool RecoveryPolicy::ReplaceLost(PlanEpoch& epoch, const ExecutorSet& executors) {
   // One of them may be what was lost.
-  std::erase_if(activated_, [&](const EmitEvent& activated) { return !members.IsPresent(activated.device); });
+  std::erase_if(activated_, [&](const EmitEvent& activated) { return !executors.IsPresent(activated.device); });
   for (int rank = 0; rank < static_cast<int>(epoch.plan().devices.size()); ++rank) {
     const std::string lost = epoch.plan().devices[static_cast<size_t>(rank)];
-    if (members.IsPresent(lost)) continue;
-    const std::string spare = IdleSpareFor(rank, epoch.plan(), members);
+    if (executors.IsPresent(lost)) continue;
+    const std::string spare = IdleSpareFor(rank, epoch.plan(), executors);
     if (spare.empty()) return false;
     EmitEvent activated{.reason = "SpareActivated",
                         .step = stopped_at_step_,
                         .message = absl::StrFormat("%s takes %s from %s", spare, epoch.plan().Describe(rank), lost),
                         .device = spare,
-                        .pid = members.at(spare).pid};
+                        .pid = executors.at(spare).pid};
     SetStageAndReplica(epoch.plan(), rank, activated);
     activated_.push_back(std::move(activated));
     epoch.SetDevice(rank, spare);
@@ -74,14 +74,14 @@ bool RecoveryPolicy::ReplaceLost(PlanEpoch& epoch, const Membership& members) {
   return true;
 }
 
-std::string RecoveryPolicy::IdleSpareFor(int rank, const RunPlan& plan, const Membership& members) const {
+std::string RecoveryPolicy::IdleSpareFor(int rank, const RunPlan& plan, const ExecutorSet& executors) const {
   const bool reads_data = plan.StageOf(rank) == 0 && data_is_asked_for_;
   const int64_t min_bytes = std::max(plan.MemoryBytesOf(rank), min_memory_bytes_);
   // Declared spares first, then others without a stage; by name, so that the choice is reproducible.
   for (const bool spare : {true, false}) {
-    for (const auto& [name, member] : members.members()) {
-      if (member.spare != spare || plan.Uses(name) || excluded_.contains(name) || (reads_data && !members.HasData(name))) continue;
-      if (member.memory_bytes >= min_bytes) return name;
+    for (const auto& [name, executor] : executors.present()) {
+      if (executor.spare != spare || plan.Uses(name) || excluded_.contains(name) || (reads_data && !executors.HasData(name))) continue;
+      if (executor.memory_bytes >= min_bytes) return name;
     }
   }
   return "";

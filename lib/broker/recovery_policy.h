@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "lib/broker/action_queue.h"
-#include "lib/broker/membership.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/plan_epoch.h"
 #include "lib/broker/run_options.h"
 
@@ -40,15 +40,15 @@ class RecoveryPolicy {
   // What the epoch begins with; once where several tries are needed until a step is made.
   void EmitRestored(int64_t step, std::string message, ActionQueue& queue);
 
-  // Puts idle members in the place of devices that are not present, in order of ranks, until there is none.
-  bool ReplaceLost(PlanEpoch& epoch, const Membership& members);
+  // Puts idle executors in the place of devices that are not present, in order of ranks, until there is none.
+  bool ReplaceLost(PlanEpoch& epoch, const ExecutorSet& executors);
   bool any_activated() const { return !activated_.empty(); }
   // `figures_are_theirs`: the plan's predictions are of the spares.
   void EmitActivated(bool figures_are_theirs, ActionQueue& queue);
   void ForgetActivated() { activated_.clear(); }
 
  private:
-  std::string IdleSpareFor(int rank, const RunPlan& plan, const Membership& members) const;  // empty: none
+  std::string IdleSpareFor(int rank, const RunPlan& plan, const ExecutorSet& executors) const;  // empty: none
 
   std::set<std::string> excluded_;
   int64_t min_memory_bytes_ = 0;

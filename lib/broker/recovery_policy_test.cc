@@ -62,18 +62,18 @@ TEST(RecoveryPolicyTest, RestoreIsReportedOnceUntilAStepIsMade) {
 class SparesTest : public ::testing::Test {
  protected:
   void Start(const RunOptions& options) {
-    members_.emplace(options);
+    executors_.emplace(options);
     recovery_.emplace(options);
     epoch_.emplace(options);
     epoch_->SetPlan(testing::PlanOn({"a0", "b0"}, {}, /*memory_bytes=*/50));
     Join("b0", false);
   }
   void Join(const std::string& name, bool spare = true, int64_t memory_bytes = 100) {
-    members_->Join({.name = name, .incarnation = 1, .spare = spare, .memory_bytes = memory_bytes});
+    executors_->Join({.name = name, .incarnation = 1, .spare = spare, .memory_bytes = memory_bytes});
   }
-  bool ReplaceLost() { return recovery_->ReplaceLost(*epoch_, *members_); }
+  bool ReplaceLost() { return recovery_->ReplaceLost(*epoch_, *executors_); }
 
-  std::optional<Membership> members_;
+  std::optional<ExecutorSet> executors_;
   std::optional<RecoveryPolicy> recovery_;
   std::optional<PlanEpoch> epoch_;
   ActionQueue queue_;
@@ -107,7 +107,7 @@ TEST_F(SparesTest, SpareThatIsLostBeforeItBeginsIsNotReported) {
   Start({});
   Join("s0");
   ReplaceLost();
-  members_->Leave("s0", 1);
+  executors_->Leave("s0", 1);
   Join("s1");
   EXPECT_TRUE(ReplaceLost());
   recovery_->EmitActivated(/*figures_are_theirs=*/true, queue_);

@@ -13,21 +13,21 @@ namespace {
 constexpr int64_t kMaxFileBytes = int64_t{1} << 50;  // of a file that cannot be looked at here: sums do not overflow
 
 // In the broker's folder, or in its writer's own site under its writer's own name.
-bool IsWhereItMayBe(const checkpoint::FileEntry& file, const ShardWritten& event, const Membership& members) {
+bool IsWhereItMayBe(const checkpoint::FileEntry& file, const ShardWritten& event, const ExecutorSet& executors) {
   if (file.site.empty()) return file.site_folder.empty();
-  const auto member = members.members().find(event.name);
+  const auto executor = executors.present().find(event.name);
   const std::optional<checkpoint::SiteFolder> folder = checkpoint::ParseSiteFolder(file.site_folder);
-  return member != members.members().end() && member->second.holds_shards && member->second.site == file.site && folder.has_value() &&
-         folder->device == event.name && folder->step == event.step && file.bytes <= kMaxFileBytes && file.tensor_bytes >= 0 &&
-         file.tensor_bytes <= file.bytes;
+  return executor != executors.present().end() && executor->second.holds_shards && executor->second.site == file.site &&
+         folder.has_value() && folder->device == event.name && folder->step == event.step && file.bytes <= kMaxFileBytes &&
+         file.tensor_bytes >= 0 && file.tensor_bytes <= file.bytes;
 }
 
 }  // namespace
 
-bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const Membership& members) {
+bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const ExecutorSet& executors) {
   const int stages = epoch.plan().stages();
   return epoch.IsCurrent(event) && std::all_of(event.files.begin(), event.files.end(), [&](const checkpoint::FileEntry& file) {
-           return checkpoint::IsShardFileOf(file.name, event.stage, stages) && IsWhereItMayBe(file, event, members);
+           return checkpoint::IsShardFileOf(file.name, event.stage, stages) && IsWhereItMayBe(file, event, executors);
          });
 }
 

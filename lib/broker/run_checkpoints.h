@@ -32,14 +32,14 @@
 
 #include "absl/status/status.h"
 #include "lib/broker/action_queue.h"
-#include "lib/broker/membership.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/plan_epoch.h"
 #include "lib/broker/run_options.h"
 
 namespace fusionllm::broker {
 
 // The report is about a stage of the plan in force, from its executor, and names what that stage may write where it may.
-bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const Membership& members);
+bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const ExecutorSet& executors);
 
 class RunCheckpoints {
  public:

@@ -138,18 +138,18 @@ TEST_F(RunCheckpointsTest, AdoptsShardsThatNoCheckpointCovers) {
 
 TEST_F(RunCheckpointsTest, ShardIsCurrentWithFilesOfItsStageWhereItsWriterMayKeepThem) {
   const RunOptions options{.total_steps = 100};
-  Membership members(options);
-  members.Join({.name = "a0", .incarnation = 1, .site = "a", .holds_shards = true});
+  ExecutorSet executors(options);
+  executors.Join({.name = "a0", .incarnation = 1, .site = "a", .holds_shards = true});
   PlanEpoch epoch(options);
   epoch.SetPlan({.devices = {"a0"}});
   epoch.Begin(0);
   ShardWritten shard{.epoch = 1, .name = "a0", .step = 10};
   shard.files = {{.name = checkpoint::ShardFileName(checkpoint::ShardKind::kModel, 0, 1)}};
-  EXPECT_TRUE(IsCurrentShard(shard, epoch, members));
+  EXPECT_TRUE(IsCurrentShard(shard, epoch, executors));
   shard.files[0].site = "b";
-  EXPECT_FALSE(IsCurrentShard(shard, epoch, members)) << "another site's";
+  EXPECT_FALSE(IsCurrentShard(shard, epoch, executors)) << "another site's";
   shard.files[0] = {.name = "../../etc/passwd"};
-  EXPECT_FALSE(IsCurrentShard(shard, epoch, members));
+  EXPECT_FALSE(IsCurrentShard(shard, epoch, executors));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ const char* Name(Phase phase) {
 
 RunState::RunState(RunOptions options)
     : options_(std::move(options)),
-      membership_(options_),
+      executors_(options_),
       gathering_(options_),
       measurement_(options_),
       requests_(options_),
@@ -49,7 +49,7 @@ RunState::RunState(RunOptions options)
 void RunState::Adopt(uint32_t epoch, RunPlan plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
                      std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at, const std::string& codec_limit,
                      CodecLimits codec_limits) {
-  membership_.RecordTrainers(plan.wanted);
+  executors_.RecordTrainers(plan.wanted);
   epoch_.Adopt(epoch, std::move(plan), last_step, std::move(ended_at));
   measurement_.Adopt(std::move(profiles), std::move(links));
   checkpoints_.Adopt(std::move(shards));
@@ -87,7 +87,7 @@ void RunState::Enter(Phase phase) {
 
 void RunState::Fail(absl::Status status, std::string refusal_reason) {
   for (const std::string& device : plan().devices) {
-    if (membership_.IsPresent(device)) Do(SendAbort{.name = device, .epoch = epoch(), .why = std::string(status.message())});
+    if (executors_.IsPresent(device)) Do(SendAbort{.name = device, .epoch = epoch(), .why = std::string(status.message())});
   }
   Enter(Phase::kFailed);
   Do(Finish{.status = std::move(status), .refusal_reason = std::move(refusal_reason)});
@@ -127,7 +127,7 @@ void RunState::Handle(const StopAsked&) {
     case PlanEpoch::State::kReturning:
     case PlanEpoch::State::kBroken:
       // The stages are making steps and are asked to stop as soon as they are back, unless they have gone, too.
-      if (members().empty()) queue_.Await(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
+      if (executors().empty()) queue_.Await(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
       break;
     case PlanEpoch::State::kStopping:
     case PlanEpoch::State::kEnded:
@@ -146,7 +146,7 @@ void RunState::Handle(const TimerFired& event) {
       if (epoch_.adopted()) {
         ResumeAdopted(/*time_is_up=*/true);
       } else {
-        Follow(gathering_.OnTimer(event.id, membership_, Position(), queue_));
+        Follow(gathering_.OnTimer(event.id, executors_, Position(), queue_));
       }
       break;
     case Phase::kPlanning:
@@ -159,7 +159,7 @@ void RunState::Handle(const TimerFired& event) {
       }
       break;
     case Phase::kCalibrating:
-      if (const std::string name = measurement_.calibrating(); membership_.IsPresent(name)) {
+      if (const std::string name = measurement_.calibrating(); executors_.IsPresent(name)) {
         RejectUnfit(name, absl::DeadlineExceededError(absl::StrFormat("it has not measured itself in %g s", kCalibrateSeconds)));
       } else {
         fail_unanswered();
@@ -197,8 +197,8 @@ void RunState::Handle(const TimerFired& event) {
       }
       // One that does not even stop is as good as lost.
       for (const std::string& name : std::set<std::string>(epoch_.waiting())) {
-        if (!membership_.IsPresent(name)) continue;
-        Handle(Left{.name = name, .incarnation = membership_.at(name).incarnation, .why = "did not stop when asked to"});
+        if (!executors_.IsPresent(name)) continue;
+        Handle(Left{.name = name, .incarnation = executors_.at(name).incarnation, .why = "did not stop when asked to"});
       }
       break;
     case Phase::kDone:

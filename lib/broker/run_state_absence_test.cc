@@ -252,7 +252,7 @@ TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
   }
   EXPECT_EQ(run.state.phase(), Phase::kRunning)
       << Name(run.state.phase()) << ", seed " << GetParam() << ", held " << held.size() << ", away " << away.size() << " here "
-      << run.state.members().size() << " " << ::testing::PrintToString(Reasons(run.all));
+      << run.state.executors().size() << " " << ::testing::PrintToString(Reasons(run.all));
   EXPECT_EQ(run.state.plan().devices.size(), 3u);
 }
 

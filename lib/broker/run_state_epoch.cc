@@ -22,9 +22,9 @@ void RunState::Load() {
   checkpoints_.BeginEpoch();
   Do(PublishPlan{});
   if (first) {
-    for (const auto& [name, member] : members()) {
+    for (const auto& [name, executor] : executors()) {
       const int rank = plan().RankOf(name);
-      EmitEvent joined{.reason = "ExecutorJoined", .step = last_step(), .device = name, .pid = member.pid};
+      EmitEvent joined{.reason = "ExecutorJoined", .step = last_step(), .device = name, .pid = executor.pid};
       joined.message = rank < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan().Describe(rank));
       SetStageAndReplica(plan(), rank, joined);
       Do(std::move(joined));
@@ -53,8 +53,8 @@ void RunState::Handle(const Ready& event) {
     if (epoch_.OnReady(event.name, event.load_s)) StartAll();
   } else if (IsTransient(event.status)) {
     Drain(epoch_.AtStage(event.name, event.status));
-  } else if (membership_.JoinedByItself(event.name)) {
-    RejectMember(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
+  } else if (executors_.JoinedByItself(event.name)) {
+    RejectExecutor(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
   } else {
     // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
     FailByStage(event.name, epoch_.loaded_once() ? base::AsDataLossInRun(event.status) : event.status);
@@ -64,7 +64,7 @@ void RunState::Handle(const Ready& event) {
 void RunState::FailByStage(const std::string& name, const absl::Status& why) { Fail(absl::Status(why.code(), epoch_.AtStage(name, why))); }
 
 void RunState::BeginMonitoring() {
-  replanner_.BeginEpoch(plan(), measurement_, membership_);
+  replanner_.BeginEpoch(plan(), measurement_, executors_);
   codecs_.BeginEpoch();
 }
 
@@ -124,10 +124,10 @@ void RunState::OnStageFailed(const Ended& event) {
   } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
     Drain(where);
     OnStopped(event.name);
-  } else if (!event.not_finite && membership_.JoinedByItself(event.name)) {
+  } else if (!event.not_finite && executors_.JoinedByItself(event.name)) {
     // A broken device, or a lie, of a holder of the token is no reason to end the run of the others. Where all machines would meet the
     // same, the run's own ones say so in the end.
-    RejectMember(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
+    RejectExecutor(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
   } else if (codecs_.OnNotFinite(event, where, last_step(), plan(), queue_)) {
     replanner_.NeedOtherCodecs(absl::StrCat("codecs up to ", codec_limit()));
     Drain(where);
@@ -145,7 +145,7 @@ void RunState::OnStageFailed(const Ended& event) {
 // Once one of them is lost, or has failed, the rest may wait for it in vain.
 void RunState::EndOtherReplicas(const std::string& why) {
   if (!epoch_.runs()) return;  // they have ended
-  epoch_.EndOtherReplicas(why, membership_, queue_);
+  epoch_.EndOtherReplicas(why, executors_, queue_);
   FinishWhenAllEnded();
 }
 
@@ -239,7 +239,7 @@ void RunState::Drain(const std::string& why) {
     return;
   }
   recovery_.OnStopping(why, last_step());
-  epoch_.Drain(why, membership_, queue_);
+  epoch_.Drain(why, executors_, queue_);
   queue_.Await(kDrainSeconds, "stages to stop");
   if (epoch_.AllStopped()) Recover();
 }
@@ -267,7 +267,7 @@ void RunState::Recover() {
     MeasureNext();
     return;
   }
-  const double wait_s = recovery_.Announce(/*lost=*/!membership_.AllPresent(plan().devices), queue_);
+  const double wait_s = recovery_.Announce(/*lost=*/!executors_.AllPresent(plan().devices), queue_);
   if (wait_s == 0) {
     Retry();
     return;
@@ -277,11 +277,11 @@ void RunState::Recover() {
 }
 
 void RunState::Retry() {
-  if (!recovery_.ReplaceLost(epoch_, membership_)) {
-    if (options_.waits_for_executors && !epoch_.stepped() && !membership_.Missing().empty()) {
+  if (!recovery_.ReplaceLost(epoch_, executors_)) {
+    if (options_.waits_for_executors && !epoch_.stepped() && !executors_.Missing().empty()) {
       epoch_.SetPlan({});  // nothing was made with it: as before the first one, they are waited for
       Enter(Phase::kGathering);
-      OnMembersChanged();
+      OnExecutorsChanged();
       return;
     }
     replanner_.NeedSpares(true);

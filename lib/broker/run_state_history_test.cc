@@ -1,4 +1,4 @@
-// Whatever happens to a run in whatever order, it keeps its promises: random histories of members, reports, errors and timers.
+// Whatever happens to a run in whatever order, it keeps its promises: random histories of executors, reports, errors and timers.
 #include <map>
 #include <optional>
 #include <string>
@@ -104,9 +104,9 @@ class History {
   uint64_t Below(uint64_t bound) { return rng_.Below(draw_++, bound); }
 
   void Join(const std::string& name) {
-    Member member{.name = name, .incarnation = ++incarnation_[name], .site = name.substr(0, 1), .spare = name[0] == 's'};
-    member.memory_bytes = 100;
-    run_.Feed(Joined{.member = member, .epoch = Below(2) == 0 ? run_.state.epoch() : 0});
+    Executor executor{.name = name, .incarnation = ++incarnation_[name], .site = name.substr(0, 1), .spare = name[0] == 's'};
+    executor.memory_bytes = 100;
+    run_.Feed(Joined{.executor = executor, .epoch = Below(2) == 0 ? run_.state.epoch() : 0});
     Check();
   }
 
@@ -153,7 +153,7 @@ class History {
   void Check() {
     EXPECT_TRUE(EndsInSilence(run_.state, run_.timer)) << "nobody is awaited while " << Name(run_.state.phase());
     if (run_.state.phase() != Phase::kRunning) return;
-    for (const std::string& device : run_.state.plan().devices) EXPECT_TRUE(run_.state.members().contains(device)) << device;
+    for (const std::string& device : run_.state.plan().devices) EXPECT_TRUE(run_.state.executors().contains(device)) << device;
   }
 
   const base::CounterRng rng_;
@@ -163,7 +163,8 @@ class History {
   std::vector<Action> late_;  // orders whose answers are yet to come
 };
 
-// One terminal action at most, steps of one epoch ascend, a plan uses only members, and the run is always waiting for something or over.
+// One terminal action at most, steps of one epoch ascend, a plan uses only executors of the run, and the run is always waiting for
+// something or over.
 TEST(RunStateHistoryTest, SurvivesRandomHistories) {
   std::map<Phase, int> ends;
   for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {

@@ -227,7 +227,7 @@ TEST_F(ShortRun, ABrokerThatTakesOverKnowsThatThePlanIsShort) {
   run_->refine_plan = [](const RequestPlan&, RunPlan& p) { p.plan.predicted_step_seconds = StepSeconds(p.devices.size()); };
   state().Adopt(2, plan, {{"a0", "{}"}, {"b0", "{}"}, {"c0", "{}"}}, links, 13);
   for (const char* name : {"a0", "c0", "b0"}) {
-    run_->Feed(Joined{.member = {.name = name, .incarnation = 1, .site = std::string(name, 1), .memory_bytes = 100},
+    run_->Feed(Joined{.executor = {.name = name, .incarnation = 1, .site = std::string(name, 1), .memory_bytes = 100},
                       .epoch = name == std::string("b0") ? 0u : 2u});
   }
   ASSERT_EQ(state().phase(), Phase::kRunning);

@@ -149,7 +149,7 @@ TEST(RunStatePreparationTest, AnExecutorThatDoesNotEndItsCalibrationIsLeftOutWhe
   ASSERT_EQ(spare.state.phase(), Phase::kCalibrating);
   spare.Feed(TimerFired{.id = spare.timer->id});
   EXPECT_EQ(spare.state.phase(), Phase::kRunning);
-  EXPECT_FALSE(spare.state.members().contains("s0"));
+  EXPECT_FALSE(spare.state.executors().contains("s0"));
 
   RunStateHarness needed(Options({"a0", "b0"}), {"a0", "b0"});
   needed.ignores = Is<StartCalibration>;
@@ -169,13 +169,13 @@ TEST(RunStatePreparationTest, UnfitSpareDoesNotEndTheRun) {
     if (running) run.Step(1);
     run.Feed(error);
     EXPECT_EQ(run.state.phase(), running ? Phase::kRunning : Phase::kCalibrating);
-    EXPECT_FALSE(run.state.members().contains("s0"));
+    EXPECT_FALSE(run.state.executors().contains("s0"));
     ASSERT_EQ(Of<EmitEvent>(run.all).back().reason, "ExecutorLost");
     EXPECT_THAT(Of<EmitEvent>(run.all).back().message, ::testing::AllOf(HasSubstr("s0"), HasSubstr("cannot take part: no such file")));
     run.Join("s0", /*spare=*/true);
-    EXPECT_FALSE(run.state.members().contains("s0")) << "the same process dialled again";
+    EXPECT_FALSE(run.state.executors().contains("s0")) << "the same process dialled again";
     run.Join("s0", /*spare=*/true, 100, /*incarnation=*/2);
-    EXPECT_TRUE(run.state.members().contains("s0")) << "started again, perhaps with what it missed";
+    EXPECT_TRUE(run.state.executors().contains("s0")) << "started again, perhaps with what it missed";
   }
 }
 
@@ -372,7 +372,7 @@ TEST(RunStatePreparationTest, ALostDataDeviceIsAwaitedForAWhileAndEndsTheRunWher
 }
 
 // An open run of three, of which local-0 has the data; what is said of links with `unreachable` is that there is no answer.
-RunStateHarness OpenRunWith(const std::string& unreachable, const std::vector<Member>& joined) {
+RunStateHarness OpenRunWith(const std::string& unreachable, const std::vector<Executor>& joined) {
   RunOptions options = Options({"local-0"});
   options.min_executors = 3;
   options.data_devices = {"local-0"};
@@ -382,10 +382,10 @@ RunStateHarness OpenRunWith(const std::string& unreachable, const std::vector<Me
     return ask != nullptr && (ask->src == unreachable || ask->dst == unreachable);
   };
   run.Join("local-0");
-  for (Member member : joined) {
-    member.site = member.name;
-    member.incarnation = 1;
-    run.Feed(Joined{.member = member});
+  for (Executor executor : joined) {
+    executor.site = executor.name;
+    executor.incarnation = 1;
+    run.Feed(Joined{.executor = executor});
   }
   return run;
 }
@@ -410,8 +410,8 @@ TEST(RunStatePreparationTest, RejectsUnreachableMachineAndWaitsForAnother) {
   EXPECT_EQ(Of<EmitEvent>(run.all).back().reason, "ExecutorLost");
   EXPECT_THAT(Of<EmitEvent>(run.all).back().message, says_why);
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "two of three are left";
-  run.Feed(Joined{.member = {.name = "adv", .incarnation = 1, .site = "adv"}});
-  EXPECT_FALSE(run.state.members().contains("adv")) << "the same process dialled again";
+  run.Feed(Joined{.executor = {.name = "adv", .incarnation = 1, .site = "adv"}});
+  EXPECT_FALSE(run.state.executors().contains("adv")) << "the same process dialled again";
   run.ignores = nullptr;
   run.Join("other");
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
@@ -419,16 +419,16 @@ TEST(RunStatePreparationTest, RejectsUnreachableMachineAndWaitsForAnother) {
 }
 
 TEST(RunStatePreparationTest, WhoMustBeDialledIsAtFaultBeforeWhoDialsOut) {
-  const Member out{.name = "b", .data_address = "relay:b", .at_relay = true}, dialled{.name = "a", .data_address = "a.example:1"};
+  const Executor out{.name = "b", .data_address = "relay:b", .at_relay = true}, dialled{.name = "a", .data_address = "a.example:1"};
   for (const bool first : {true, false}) {
     RunStateHarness run = OpenRunWith("", {});
     run.ignores = [first](const Action& action) {
       const auto* ask = std::get_if<StartLinkProbe>(&action);
       return ask != nullptr && ask->src == (first ? "a" : "b") && ask->dst == (first ? "b" : "a");
     };
-    for (Member member : {out, dialled}) {
-      member.site = member.name;
-      run.Feed(Joined{.member = member});
+    for (Executor executor : {out, dialled}) {
+      executor.site = executor.name;
+      run.Feed(Joined{.executor = executor});
     }
     for (int i = 0; i < 2; ++i) run.Feed(Unanswered(Of<StartLinkProbe>(run.all).back()));
     ASSERT_EQ(Of<Reject>(run.all).size(), 1u);
@@ -455,8 +455,8 @@ TEST(RunStatePreparationTest, OfSitesThatDoNotReachEachOtherItIsSaidWhatDoes) {
   const auto last_word = [](const std::string& other_site, bool at_relay) {
     RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
     run.ignores = Is<StartLinkProbe>;
-    run.Feed(Joined{.member = {.name = "a0", .incarnation = 1, .site = "paris", .data_address = "10.1.0.4:1", .at_relay = at_relay}});
-    run.Feed(Joined{.member = {.name = "b0", .incarnation = 1, .site = other_site, .data_address = "10.2.0.9:1", .at_relay = at_relay}});
+    run.Feed(Joined{.executor = {.name = "a0", .incarnation = 1, .site = "paris", .data_address = "10.1.0.4:1", .at_relay = at_relay}});
+    run.Feed(Joined{.executor = {.name = "b0", .incarnation = 1, .site = other_site, .data_address = "10.2.0.9:1", .at_relay = at_relay}});
     for (int i = 0; i < 2; ++i) run.Feed(Unanswered(Of<StartLinkProbe>(run.all).back()));
     EXPECT_EQ(run.state.phase(), Phase::kFailed);
     return std::string(Of<Finish>(run.all).back().status.message());

@@ -27,7 +27,7 @@ class RunStateSitesTest : public ::testing::Test {
   }
   void Join(const std::string& name, bool holds) {
     run_.Feed(Joined{
-        .member = {.name = name, .incarnation = 1, .site = name.substr(0, 1), .pid = 7, .memory_bytes = 100, .holds_shards = holds}});
+        .executor = {.name = name, .incarnation = 1, .site = name.substr(0, 1), .pid = 7, .memory_bytes = 100, .holds_shards = holds}});
   }
   ShardWritten InSite(int64_t step) const {
     ShardWritten shard = run_.Shard(step, 1);

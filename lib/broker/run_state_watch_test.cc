@@ -229,7 +229,7 @@ TEST_F(MonitoredRun, ABrokerThatComesBackAtTheBoundaryAsksForAPlan) {
   run_.emplace(WithSpare(), std::vector<std::string>{"a0", "b0"});
   state().Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20, {},
                 {{"a0", 20}, {"b0", 20}}, "int8");
-  for (const char* name : {"a0", "b0"}) run_->Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  for (const char* name : {"a0", "b0"}) run_->Feed(Joined{.executor = {.name = name, .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().epoch(), 4u);
   ASSERT_THAT(Of<RequestPlan>(run_->all), SizeIs(1));

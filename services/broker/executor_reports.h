@@ -14,9 +14,9 @@
 
 namespace fusionllm::services {
 
-broker::Member MemberOf(const v1::Hello& hello);
-// Where `asker` is to dial the member `name`; no address when that is no member.
-v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, const std::string& name, const std::string& asker);
+broker::Executor ExecutorOf(const v1::Hello& hello);
+// Where `asker` is to dial the executor `name`; no address when it is not in the run.
+v1::PeerAddress PeerOf(const std::map<std::string, broker::Executor>& executors, const std::string& name, const std::string& asker);
 
 // A profile that is none, or that of another device, is an error of the executor.
 broker::Calibrated CalibratedOf(const std::string& name, const v1::CalibrationReport& report);

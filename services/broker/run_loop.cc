@@ -108,12 +108,13 @@ void RunLoop::ReleaseQuota(const std::string& name, size_t bytes) {
 
 void RunLoop::OnJoined(const v1::Hello& hello) {
   run_metrics_.Heard(hello.name());
-  broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
-  if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
+  broker::Joined event{.executor = ExecutorOf(hello), .epoch = hello.epoch()};
+  if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end())
+    event.executor.site = site->second;
   if (const auto memory = options_.memory_of_device.find(hello.name()); memory != options_.memory_of_device.end()) {
-    event.member.memory_bytes = memory->second;
+    event.executor.memory_bytes = memory->second;
   }
-  if (options_.shard_fetcher != nullptr && hello.holds_shards()) options_.shard_fetcher->Joined(hello.name(), event.member.site);
+  if (options_.shard_fetcher != nullptr && hello.holds_shards()) options_.shard_fetcher->Joined(hello.name(), event.executor.site);
   if (!AcquireQuota(hello.name(), 0)) return;
   Post([this, name = hello.name(), event = std::move(event)] {
     Dispatch(event);

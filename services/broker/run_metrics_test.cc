@@ -298,7 +298,7 @@ TEST_F(RunMetricsTest, AnExecutorHasAnAgeWhileItIsThere) {
 }
 
 // A run of two executors and a spare, driven through its state machine.
-TEST_F(RunMetricsTest, MembershipAndRecoveryFollowTheRun) {
+TEST_F(RunMetricsTest, ExecutorsAndRecoveryFollowTheRun) {
   broker::RunState state({.expected = {"a", "b", "c"}, .total_steps = 5});
   const auto feed = [&](const broker::Event& event) {
     for (const broker::Action& action : state.On(event)) {
@@ -308,7 +308,7 @@ TEST_F(RunMetricsTest, MembershipAndRecoveryFollowTheRun) {
     probe_.State(state);
   };
   for (const char* name : {"a", "b", "c"})
-    feed(broker::Joined{.member = {.name = name, .incarnation = 1, .site = "s", .spare = *name == 'c'}});
+    feed(broker::Joined{.executor = {.name = name, .incarnation = 1, .site = "s", .spare = *name == 'c'}});
   for (const char* name : {"a", "b", "c"}) feed(broker::Calibrated{.name = name, .profile_document = "{}"});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 3) << "nobody has a stage before there is a plan";
   feed(broker::LinkProbed{.link = {.src = "a", .dst = "b"}});

@@ -97,7 +97,7 @@ void RunProgress::State(const broker::RunState& state) {
   phase_ = broker::Name(state.phase());
   if (waiting_.has_value() && !WaitOf(waiting_->reason)->waits(state.phase())) waiting_.reset();
   epoch_ = state.epoch();
-  members_ = state.members().size();
+  executors_ = state.executors().size();
 }
 
 void RunProgress::RepresentativeLinks(const broker::PlanMonitor::Ends& links) {
@@ -107,7 +107,7 @@ void RunProgress::RepresentativeLinks(const broker::PlanMonitor::Ends& links) {
 
 std::string RunProgress::Json() const {
   const base::MutexLock lock(mutex_);
-  json object = {{"phase", phase_}, {"epoch", epoch_}, {"executors", members_}, {"steps", total_steps_}, {"recoveries", recoveries_}};
+  json object = {{"phase", phase_}, {"epoch", epoch_}, {"executors", executors_}, {"steps", total_steps_}, {"recoveries", recoveries_}};
   object["step"] = last_.has_value() ? last_->step : 0;
   if (last_.has_value()) {
     if (last_->counted > 0) Put(object, "loss", static_cast<double>(last_->loss));

@@ -55,7 +55,7 @@ class RunProgress {
   std::optional<Wait> waiting_ ABSL_GUARDED_BY(mutex_);
   std::string phase_ ABSL_GUARDED_BY(mutex_) = "starting";
   uint32_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t members_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t executors_ ABSL_GUARDED_BY(mutex_) = 0;
   broker::RunPlan plan_ ABSL_GUARDED_BY(mutex_);
   std::optional<broker::StepRecord> last_ ABSL_GUARDED_BY(mutex_);
   double recent_step_s_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -126,7 +126,7 @@ TEST_F(RunProgressWaitTest, WaitLastsUntilAStepIsMade) {
 TEST_F(RunProgressWaitTest, WaitIsOverWithItsPhase) {
   const broker::RunState gathers({.total_steps = 100});
   broker::RunState measures({.expected = {"a"}, .total_steps = 100});
-  (void)measures.On(broker::Joined{.member = {.name = "a", .incarnation = 1}});
+  (void)measures.On(broker::Joined{.executor = {.name = "a", .incarnation = 1}});
   ASSERT_EQ(gathers.phase(), broker::Phase::kGathering);
   ASSERT_EQ(measures.phase(), broker::Phase::kCalibrating);
   progress_.Event({.reason = "WaitingForExecutors", .message = "the run waits for c"});

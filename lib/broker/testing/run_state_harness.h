@@ -41,8 +41,9 @@ class RunStateHarness {
       : state(std::move(options)), stage_devices(std::move(stage_devices)) {}
 
   void Join(const std::string& name, bool spare = false, int64_t memory = 100, uint64_t incarnation = 1) {
-    Feed(Joined{
-        .member = {.name = name, .incarnation = incarnation, .site = name.substr(0, 1), .spare = spare, .pid = 7, .memory_bytes = memory}});
+    Feed(
+        Joined{.executor = {
+                   .name = name, .incarnation = incarnation, .site = name.substr(0, 1), .spare = spare, .pid = 7, .memory_bytes = memory}});
   }
 
   void Feed(const Event& event) {

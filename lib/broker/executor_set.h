@@ -9,7 +9,7 @@
 //   kGivenUp  AwaitGivenUp                         kAbsent
 //   kGivenUp  Join                                 kPresent
 //   kPresent  Join, the same process               kPresent  what it says of itself is taken
-//   kPresent  Leave, of this process               kAbsent   its process in its place is another member: it joins after that
+//   kPresent  Leave, of this process               kAbsent   another process in its place joins after that
 //   kPresent  Leave, of another process            kPresent  false: news of a process that has been replaced
 //   kPresent  MarkUnfit, then Leave                kUnfit
 //   kUnfit    Admit, the process that was marked   kUnfit    false
@@ -27,30 +27,30 @@
 
 namespace fusionllm::broker {
 
-class Membership {
+class ExecutorSet {
  public:
   enum class Standing : uint8_t { kAbsent, kPresent, kGivenUp, kUnfit };
 
-  explicit Membership(const RunOptions& options);
+  explicit ExecutorSet(const RunOptions& options);
 
-  bool Admit(const Member& member);
-  void Join(const Member& member);
+  bool Admit(const Executor& executor);
+  void Join(const Executor& executor);
   bool Leave(const std::string& name, uint64_t incarnation);
   void MarkUnfit(const std::string& name);  // it is present: it has said that it cannot take part, or is found unable to
   void GiveUpMissing();
   void AwaitGivenUp();
 
   Standing StandingOf(const std::string& name) const;
-  bool IsPresent(const std::string& name) const { return members_.contains(name); }
+  bool IsPresent(const std::string& name) const { return executors_.contains(name); }
   bool AllPresent(const std::vector<std::string>& names) const;
   bool IsUnfit(const std::string& name) const;
-  bool IsSameProcess(const Member& member) const;  // as the one of its name that is present
-  const std::map<std::string, Member>& members() const { return members_; }
-  const Member& at(const std::string& name) const { return members_.at(name); }  // it is present
-  const std::string& SiteOf(const std::string& name) const;                      // empty: it is not present
+  bool IsSameProcess(const Executor& executor) const;  // as the one of its name that is present
+  const std::map<std::string, Executor>& present() const { return executors_; }
+  const Executor& at(const std::string& name) const { return executors_.at(name); }  // it is present
+  const std::string& SiteOf(const std::string& name) const;                          // empty: it is not present
 
   std::vector<std::string> Missing() const;  // expected executors that may yet come
-  int64_t Executors() const;                 // present, spares left out
+  int64_t CountNonSpares() const;            // present
   // Before the first plan (`planned` false) an executor that is expected, and is no spare, cannot be dispensed with: what ails it (the
   // job's data or back end) mostly ails all. Later the others go on, and the planner says whether they are enough.
   bool IsDispensable(const std::string& name, bool planned, bool gathers) const;  // it is present
@@ -62,10 +62,10 @@ class Membership {
   bool data_was_here() const { return data_was_here_; }  // one that has it has joined
 
   // Who trains.
-  bool MayTrain(const Member& member) const;  // by the job, in need
-  int Trainers() const;                       // members that may and are no spares
-  void RecordTrainers(int trainers);          // a plan of this run was made over so many
-  int Wanted() const;                         // executors that the run trains on when none is missing
+  bool MayTrain(const Executor& executor) const;  // by the job, in need
+  int Trainers() const;                           // executors that may and are no spares
+  void RecordTrainers(int trainers);              // a plan of this run was made over so many
+  int Wanted() const;                             // executors that the run trains on when none is missing
 
   // Devices that come while the plan in force does with fewer than the run wants.
   bool IsBelowWanted(const RunPlan& plan) const;
@@ -83,7 +83,7 @@ class Membership {
   std::set<std::string> expected_, data_devices_, excluded_;
   int min_executors_ = 0;
   int64_t min_memory_bytes_ = 0;
-  std::map<std::string, Member> members_;
+  std::map<std::string, Executor> executors_;
   std::map<std::string, Absence> absences_;  // of those not present, and of one that was marked and has not left yet
   bool data_was_here_ = false;
   std::set<std::string> no_trainers_;  // of all that have joined: spares, and whom the job does not want
