@@ -15,13 +15,13 @@ constexpr int64_t kTrafficPeriod = 16;
 
 }  // namespace
 
-RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunMetrics& probe)
+RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunMetrics& run_metrics)
     : options_(std::move(options)),
       plan_(std::move(plan)),
       state_(std::move(state)),
       journal_(std::move(journal)),
       log_(std::move(log)),
-      run_metrics_(probe),
+      run_metrics_(run_metrics),
       first_sequence_(options_.first_sequence),
       contents_(options_.contents) {
   if (state_.epoch() > 0) {  // taken over

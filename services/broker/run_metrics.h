@@ -33,7 +33,7 @@ struct RunMetricsOptions {
 
 class RunMetrics {
  public:
-  // `registry` must outlive the probe, and may be scraped only while the probe lives.
+  // `registry` must outlive it, and may be scraped only while it lives.
   RunMetrics(metrics::Registry& registry, RunMetricsOptions options);
 
   void Plan(const broker::RunPlan& plan);
