@@ -14,7 +14,7 @@ ExecutorSet::ExecutorSet(const RunOptions& options)
 
 bool ExecutorSet::Admit(const Executor& executor) {
   const auto absence = absences_.find(executor.name);
-  if (absence == absences_.end() || absence->second.standing != Standing::kUnfit) return true;
+  if (absence == absences_.end() || absence->second.state != State::kUnfit) return true;
   if (absence->second.incarnation == executor.incarnation) return false;
   absences_.erase(absence);
   return true;
@@ -39,20 +39,20 @@ bool ExecutorSet::Leave(const std::string& name, uint64_t incarnation) {
   return true;
 }
 
-void ExecutorSet::MarkUnfit(const std::string& name) { absences_[name] = {Standing::kUnfit, executors_.at(name).incarnation}; }
+void ExecutorSet::MarkUnfit(const std::string& name) { absences_[name] = {State::kUnfit, executors_.at(name).incarnation}; }
 
 void ExecutorSet::GiveUpMissing() {
-  for (const std::string& name : Missing()) absences_[name] = {.standing = Standing::kGivenUp};
+  for (const std::string& name : Missing()) absences_[name] = {.state = State::kGivenUp};
 }
 
 void ExecutorSet::AwaitGivenUp() {
-  std::erase_if(absences_, [](const auto& entry) { return entry.second.standing == Standing::kGivenUp; });
+  std::erase_if(absences_, [](const auto& entry) { return entry.second.state == State::kGivenUp; });
 }
 
-ExecutorSet::Standing ExecutorSet::StandingOf(const std::string& name) const {
-  if (IsPresent(name)) return Standing::kPresent;
+ExecutorSet::State ExecutorSet::StateOf(const std::string& name) const {
+  if (IsPresent(name)) return State::kPresent;
   const auto absence = absences_.find(name);
-  return absence == absences_.end() ? Standing::kAbsent : absence->second.standing;
+  return absence == absences_.end() ? State::kAbsent : absence->second.state;
 }
 
 bool ExecutorSet::AllPresent(const std::vector<std::string>& names) const {
@@ -61,7 +61,7 @@ bool ExecutorSet::AllPresent(const std::vector<std::string>& names) const {
 
 bool ExecutorSet::IsUnfit(const std::string& name) const {
   const auto absence = absences_.find(name);
-  return absence != absences_.end() && absence->second.standing == Standing::kUnfit;
+  return absence != absences_.end() && absence->second.state == State::kUnfit;
 }
 
 bool ExecutorSet::IsSameProcess(const Executor& executor) const {
@@ -78,7 +78,7 @@ const std::string& ExecutorSet::SiteOf(const std::string& name) const {
 std::vector<std::string> ExecutorSet::Missing() const {
   std::vector<std::string> missing;
   for (const std::string& name : expected_) {
-    if (StandingOf(name) == Standing::kAbsent) missing.push_back(name);
+    if (StateOf(name) == State::kAbsent) missing.push_back(name);
   }
   return missing;
 }
@@ -124,21 +124,21 @@ int ExecutorSet::Trainers() const {
 void ExecutorSet::RecordTrainers(int trainers) { max_trainers_ = std::max(max_trainers_, trainers); }
 
 // Of an expected executor that has never joined it is not known that it is a spare.
-int ExecutorSet::Wanted() const {
+int ExecutorSet::DesiredExecutors() const {
   const auto by_name = std::count_if(expected_.begin(), expected_.end(),
                                      [this](const std::string& name) { return !excluded_.contains(name) && !no_trainers_.contains(name); });
   return std::max({static_cast<int>(by_name), min_executors_, max_trainers_});
 }
 
-bool ExecutorSet::IsBelowWanted(const RunPlan& plan) const {
-  return plan.executors > 0 && plan.executors < std::min(plan.wanted, Wanted());
+bool ExecutorSet::IsBelowDesired(const RunPlan& plan) const {
+  return plan.executors > 0 && plan.executors < std::min(plan.desired_executors, DesiredExecutors());
 }
 
-bool ExecutorSet::NeedsSpares(const RunPlan& plan) const { return IsBelowWanted(plan) && Trainers() < Wanted(); }
+bool ExecutorSet::NeedsSpares(const RunPlan& plan) const { return IsBelowDesired(plan) && Trainers() < DesiredExecutors(); }
 
 std::vector<std::string> ExecutorSet::LateJoiners(const RunPlan& plan) const {
   std::vector<std::string> names;
-  if (!IsBelowWanted(plan)) return names;
+  if (!IsBelowDesired(plan)) return names;
   const bool spares = NeedsSpares(plan);
   for (const auto& [name, executor] : executors_) {
     if (!plan.Uses(name) && MayTrain(executor) && (spares || !executor.spare) && !considered_.contains(name)) names.push_back(name);

@@ -2,7 +2,7 @@
 //
 // Events in, facts out; it orders nothing. Not thread-safe.
 //
-// Standing of an executor, by its name:
+// State of an executor, by its name:
 //   state     event                                next      what happens
 //   kAbsent   Join                                 kPresent
 //   kAbsent   GiveUpMissing, of those expected     kGivenUp  Missing() no longer has it
@@ -29,7 +29,7 @@ namespace fusionllm::broker {
 
 class ExecutorSet {
  public:
-  enum class Standing : uint8_t { kAbsent, kPresent, kGivenUp, kUnfit };
+  enum class State : uint8_t { kAbsent, kPresent, kGivenUp, kUnfit };
 
   explicit ExecutorSet(const RunOptions& options);
 
@@ -40,7 +40,7 @@ class ExecutorSet {
   void GiveUpMissing();
   void AwaitGivenUp();
 
-  Standing StandingOf(const std::string& name) const;
+  State StateOf(const std::string& name) const;
   bool IsPresent(const std::string& name) const { return executors_.contains(name); }
   bool AllPresent(const std::vector<std::string>& names) const;
   bool IsUnfit(const std::string& name) const;
@@ -65,10 +65,10 @@ class ExecutorSet {
   bool MayTrain(const Executor& executor) const;  // by the job, in need
   int Trainers() const;                           // executors that may and are no spares
   void RecordTrainers(int trainers);              // a plan of this run was made over so many
-  int Wanted() const;                             // executors that the run trains on when none is missing
+  int DesiredExecutors() const;                   // executors that the run trains on when none is missing
 
   // Devices that come while the plan in force does with fewer than the run wants.
-  bool IsBelowWanted(const RunPlan& plan) const;
+  bool IsBelowDesired(const RunPlan& plan) const;
   bool NeedsSpares(const RunPlan& plan) const;                      // to make up for who is missing
   std::vector<std::string> LateJoiners(const RunPlan& plan) const;  // that no planner was asked about yet, or not for the last time
   void MarkConsidered(const std::vector<std::string>& names);       // the planner's last word on them is known
@@ -76,8 +76,8 @@ class ExecutorSet {
 
  private:
   struct Absence {
-    Standing standing = Standing::kAbsent;  // kGivenUp or kUnfit
-    uint64_t incarnation = 0;               // of the unfit process
+    State state = State::kAbsent;  // kGivenUp or kUnfit
+    uint64_t incarnation = 0;      // of the unfit process
   };
 
   std::set<std::string> expected_, data_devices_, excluded_;

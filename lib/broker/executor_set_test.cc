@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Standing = ExecutorSet::Standing;
+using State = ExecutorSet::State;
 
 Executor ExecutorNamed(const std::string& name, uint64_t incarnation = 1, bool spare = false, int64_t memory_bytes = 100) {
   return {.name = name, .incarnation = incarnation, .site = name.substr(0, 1), .spare = spare, .memory_bytes = memory_bytes};
@@ -16,17 +16,17 @@ Executor ExecutorNamed(const std::string& name, uint64_t incarnation = 1, bool s
 
 TEST(ExecutorSetTest, JoinersArePresentUntilTheirOwnProcessLeaves) {
   ExecutorSet executors({.expected = {"a0"}});
-  EXPECT_EQ(executors.StandingOf("a0"), Standing::kAbsent);
+  EXPECT_EQ(executors.StateOf("a0"), State::kAbsent);
   EXPECT_THAT(executors.Missing(), ElementsAre("a0"));
   EXPECT_TRUE(executors.Admit(ExecutorNamed("a0")));
   executors.Join(ExecutorNamed("a0"));
-  EXPECT_EQ(executors.StandingOf("a0"), Standing::kPresent);
+  EXPECT_EQ(executors.StateOf("a0"), State::kPresent);
   EXPECT_EQ(executors.SiteOf("a0"), "a");
   EXPECT_FALSE(executors.Leave("a0", 2)) << "news of another process";
   EXPECT_TRUE(executors.IsSameProcess(ExecutorNamed("a0")));
   EXPECT_FALSE(executors.IsSameProcess(ExecutorNamed("a0", 2)));
   EXPECT_TRUE(executors.Leave("a0", 1));
-  EXPECT_EQ(executors.StandingOf("a0"), Standing::kAbsent);
+  EXPECT_EQ(executors.StateOf("a0"), State::kAbsent);
   EXPECT_EQ(executors.SiteOf("a0"), "");
   EXPECT_FALSE(executors.Leave("a0", 1));
 }
@@ -34,7 +34,7 @@ TEST(ExecutorSetTest, JoinersArePresentUntilTheirOwnProcessLeaves) {
 TEST(ExecutorSetTest, GivenUpExecutorsAreNotMissingUntilAwaitedAgainOrBack) {
   ExecutorSet executors({.expected = {"a0", "b0"}});
   executors.GiveUpMissing();
-  EXPECT_EQ(executors.StandingOf("a0"), Standing::kGivenUp);
+  EXPECT_EQ(executors.StateOf("a0"), State::kGivenUp);
   EXPECT_THAT(executors.Missing(), IsEmpty());
   executors.Join(ExecutorNamed("a0"));
   executors.Leave("a0", 1);
@@ -47,14 +47,14 @@ TEST(ExecutorSetTest, UnfitProcessStaysOutAndItsSuccessorMayJoin) {
   ExecutorSet executors({.expected = {"a0"}});
   executors.Join(ExecutorNamed("a0"));
   executors.MarkUnfit("a0");
-  EXPECT_EQ(executors.StandingOf("a0"), Standing::kPresent) << "until it leaves";
+  EXPECT_EQ(executors.StateOf("a0"), State::kPresent) << "until it leaves";
   executors.Leave("a0", 1);
-  EXPECT_EQ(executors.StandingOf("a0"), Standing::kUnfit);
+  EXPECT_EQ(executors.StateOf("a0"), State::kUnfit);
   EXPECT_THAT(executors.Missing(), IsEmpty());
   executors.AwaitGivenUp();
   EXPECT_FALSE(executors.Admit(ExecutorNamed("a0")));
   EXPECT_TRUE(executors.Admit(ExecutorNamed("a0", 2)));
-  EXPECT_EQ(executors.StandingOf("a0"), Standing::kAbsent);
+  EXPECT_EQ(executors.StateOf("a0"), State::kAbsent);
 }
 
 TEST(ExecutorSetTest, ExpectedExecutorIsIndispensableBeforeTheFirstPlan) {
@@ -106,8 +106,8 @@ TEST(ExecutorSetTest, LateJoinersAreThoseThatThePlanDoesWithout) {
   ExecutorSet executors(options);
   executors.Join(ExecutorNamed("a0"));
   executors.Join(ExecutorNamed("s0", 1, /*spare=*/true));
-  RunPlan plan{.devices = {"a0"}, .executors = 1, .wanted = 2};
-  EXPECT_EQ(executors.Wanted(), 2) << "the spare is known to be one";
+  RunPlan plan{.devices = {"a0"}, .executors = 1, .desired_executors = 2};
+  EXPECT_EQ(executors.DesiredExecutors(), 2) << "the spare is known to be one";
   EXPECT_TRUE(executors.NeedsSpares(plan));
   EXPECT_THAT(executors.LateJoiners(plan), ElementsAre("s0"));
   executors.Join(ExecutorNamed("b0"));
@@ -126,12 +126,12 @@ TEST(ExecutorSetTest, LateJoinersAreThoseThatThePlanDoesWithout) {
 
 TEST(ExecutorSetTest, WantedExecutorsAreAsManyAsAPlanWasMadeOver) {
   ExecutorSet executors({.min_executors = 1});
-  EXPECT_EQ(executors.Wanted(), 1);
+  EXPECT_EQ(executors.DesiredExecutors(), 1);
   for (const char* name : {"a0", "b0", "c0"}) executors.Join(ExecutorNamed(name));
   executors.RecordTrainers(executors.Trainers());
   executors.Leave("c0", 1);
   executors.RecordTrainers(executors.Trainers());
-  EXPECT_EQ(executors.Wanted(), 3);
+  EXPECT_EQ(executors.DesiredExecutors(), 3);
 }
 
 }  // namespace

@@ -86,24 +86,24 @@ Gathering::Verdict Gathering::OnTimer(uint64_t id, ExecutorSet& executors, const
 
 void Gathering::AwaitExecutors(const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue) {
   if (!lost_reason_.empty()) {
-    queue.Await(executor_timeout_s_, "executors that were lost to come back");
+    queue.ArmTimer(executor_timeout_s_, "executors that were lost to come back");
     return;
   }
   const bool open_without_data = min_executors_ > 0 && executors.data_was_here() && executors.LacksData();
   if (OnlyDataIsMissing(executors, at.planned)) {
     if (!data_wait_reported_) {  // mostly it comes in a moment: one of them is always the last
-      queue.Await(kDataWaitNoticeSeconds, "an executor with the training data to join");
+      queue.ArmTimer(kDataWaitNoticeSeconds, "an executor with the training data to join");
       data_notice_timer_ = queue.timer();
       return;
     }
   } else if (!at.planned && ((begun_ && !executors.Missing().empty()) || open_without_data)) {
-    queue.Await(executor_timeout_s_, "executors that were lost to be started again");
+    queue.ArmTimer(executor_timeout_s_, "executors that were lost to be started again");
     return;
   }
   if (min_executors_ == 0 && !waits_for_executors_) {
-    queue.Await(kGatherSeconds, "executors to join");
+    queue.ArmTimer(kGatherSeconds, "executors to join");
   } else {
-    queue.IgnoreTimer();
+    queue.DisarmTimer();
   }
 }
 
@@ -117,7 +117,7 @@ void Gathering::ReportMissingData(const ExecutorSet& executors, const RunPositio
   const bool limited = min_executors_ == 0;
   // Each further join or loss renews it.
   EmitWaitingForData(limited ? absl::StrFormat("%g s without news at most", left_s) : "without a limit", at, queue);
-  if (limited) queue.Await(left_s, "an executor with the training data to join");
+  if (limited) queue.ArmTimer(left_s, "an executor with the training data to join");
 }
 
 bool Gathering::AwaitLost(const std::string& why, ExecutorSet& executors, const RunPosition& at, ActionQueue& queue) {
@@ -125,10 +125,10 @@ bool Gathering::AwaitLost(const std::string& why, ExecutorSet& executors, const 
   const std::vector<std::string> missing = executors.Missing();
   if (!waits_for_executors_ || missing.empty()) return false;
   lost_reason_ = why;
-  queue.Do(EmitEvent{.reason = "WaitingForExecutors",
-                     .step = at.last_step,
-                     .message = absl::StrFormat("%s: the run waits for %s to come back, %g s without news at most", why,
-                                                absl::StrJoin(missing, ", "), executor_timeout_s_)});
+  queue.Push(EmitEvent{.reason = "WaitingForExecutors",
+                       .step = at.last_step,
+                       .message = absl::StrFormat("%s: the run waits for %s to come back, %g s without news at most", why,
+                                                  absl::StrJoin(missing, ", "), executor_timeout_s_)});
   AwaitExecutors(executors, at, queue);
   return true;
 }
@@ -141,15 +141,15 @@ Gathering::Verdict Gathering::AwaitData(State then, const ExecutorSet& executors
   if (data_timeout_s_ <= 0) return {.kind = Verdict::Kind::kFail, .failure = DataLost(at)};
   state_ = then;
   EmitWaitingForData(absl::StrFormat("%g s at most", data_timeout_s_), at, queue);
-  queue.Await(data_timeout_s_, "an executor with the training data to come back");
+  queue.ArmTimer(data_timeout_s_, "an executor with the training data to come back");
   return {};
 }
 
 void Gathering::EmitWaitingForData(const std::string& how_long, const RunPosition& at, ActionQueue& queue) const {
-  queue.Do(EmitEvent{.reason = "WaitingForData",
-                     .step = at.last_step,
-                     .message = absl::StrFormat("no device that has the training data is here: %s is waited for, %s",
-                                                absl::StrJoin(data_devices_, " or "), how_long)});
+  queue.Push(EmitEvent{.reason = "WaitingForData",
+                       .step = at.last_step,
+                       .message = absl::StrFormat("no device that has the training data is here: %s is waited for, %s",
+                                                  absl::StrJoin(data_devices_, " or "), how_long)});
 }
 
 absl::Status Gathering::DataLost(const RunPosition& at) const {

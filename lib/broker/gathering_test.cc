@@ -88,7 +88,7 @@ TEST_F(GatheringTest, LostExecutorIsGivenUpOnceOthersBeganToMeasure) {
   EXPECT_EQ(Changed().kind, Kind::kWait);
   EXPECT_EQ(Seconds(), 20) << "executor_timeout_s";
   EXPECT_EQ(Timer().kind, Kind::kMeasure);
-  EXPECT_EQ(executors_->StandingOf("b0"), ExecutorSet::Standing::kGivenUp);
+  EXPECT_EQ(executors_->StateOf("b0"), ExecutorSet::State::kGivenUp);
 }
 
 TEST_F(GatheringTest, WaitForDataIsReportedAfterAMomentAndThenLimited) {
@@ -115,7 +115,7 @@ TEST_F(GatheringTest, NoPlanWithoutLostExecutorsIsWaitedForWhereTheyAreRestarted
   EXPECT_EQ(Seconds(), 20);
   EXPECT_THAT(Reasons(actions_), ::testing::ElementsAre("WaitingForExecutors"));
   EXPECT_EQ(gathering_->lost_reason(), "too little memory");
-  EXPECT_EQ(executors_->StandingOf("b0"), ExecutorSet::Standing::kAbsent) << "it is awaited again";
+  EXPECT_EQ(executors_->StateOf("b0"), ExecutorSet::State::kAbsent) << "it is awaited again";
   const Gathering::Verdict verdict = Timer();
   EXPECT_EQ(verdict.failure, absl::UnavailableError("b0 lost, and not back in 20 s: too little memory"));
   Join("b0");

@@ -60,12 +60,12 @@ Measurement::Next Measurement::MeasureNext(bool after_run, const ExecutorSet& ex
   }
   if (state_ == State::kProbing) return Next::kWaits;
   if (state_ == State::kCalibrating) {  // its answer leads on; another executor would be measured beside it
-    if (after_run) queue.Await(kCalibrateSeconds, absl::StrCat("calibration of ", calibrating()));
+    if (after_run) queue.ArmTimer(kCalibrateSeconds, absl::StrCat("calibration of ", calibrating()));
     return Next::kCalibrates;
   }
   for (const auto& [name, executor] : executors.present()) {
     if (Knows(name)) continue;
-    queue.Await(kCalibrateSeconds, absl::StrCat("calibration of ", name));
+    queue.ArmTimer(kCalibrateSeconds, absl::StrCat("calibration of ", name));
     Calibrate(name, queue);
     return Next::kCalibrates;
   }
@@ -78,7 +78,7 @@ Measurement::Next Measurement::MeasureNext(bool after_run, const ExecutorSet& ex
   for (const std::string& src : names) {
     for (const std::string& dst : names) {
       if (src == dst || measured.contains(WireOf(src, dst, executors))) continue;
-      queue.Await(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", src, dst));
+      queue.ArmTimer(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", src, dst));
       Probe(src, dst, queue);
       return Next::kProbes;
     }
@@ -89,13 +89,13 @@ Measurement::Next Measurement::MeasureNext(bool after_run, const ExecutorSet& ex
 void Measurement::Calibrate(const std::string& device, ActionQueue& queue) {
   state_ = State::kCalibrating;
   subject_ = {device, ""};
-  queue.Do(StartCalibration{device});
+  queue.Push(StartCalibration{device});
 }
 
 void Measurement::Probe(const std::string& src, const std::string& dst, ActionQueue& queue) {
   state_ = State::kProbing;
   subject_ = {src, dst};
-  queue.Do(StartLinkProbe{.src = src, .dst = dst});
+  queue.Push(StartLinkProbe{.src = src, .dst = dst});
 }
 
 bool Measurement::EndCalibration(const std::string& device, const std::string& profile) {
@@ -151,13 +151,14 @@ bool Measurement::PauseBeforeNextProbe(const std::string& src, const std::string
   FailedProbes& failed = failed_probes_.at({src, dst});
   if (!waits_for_executors_ || failed.waited_s >= executor_timeout_s_) return false;
   if (failed.waited_s == 0) {  // once for all its tries
-    queue.Do(EmitEvent{.reason = "ProbeFailed",
-                       .step = last_step,
-                       .message = absl::StrFormat("%s; it is tried again, with pauses of %g s in all at most", why, executor_timeout_s_)});
+    queue.Push(
+        EmitEvent{.reason = "ProbeFailed",
+                  .step = last_step,
+                  .message = absl::StrFormat("%s; it is tried again, with pauses of %g s in all at most", why, executor_timeout_s_)});
   }
   const double wait_s = std::min(RetrySeconds(failed.count - 1), executor_timeout_s_ - failed.waited_s);
   failed.waited_s += wait_s;
-  queue.Await(wait_s, "the next probe");
+  queue.ArmTimer(wait_s, "the next probe");
   return true;
 }
 

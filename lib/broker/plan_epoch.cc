@@ -29,10 +29,10 @@ void PlanEpoch::Adopt(uint32_t number, RunPlan plan, int64_t last_step, std::map
 }
 
 void PlanEpoch::SetFigures(const RunPlan& plan) {
-  const int executors = plan_.executors, wanted = plan_.wanted;
+  const int executors = plan_.executors, wanted = plan_.desired_executors;
   plan_ = plan;
   plan_.executors = executors;
-  plan_.wanted = wanted;
+  plan_.desired_executors = wanted;
 }
 
 void PlanEpoch::SetDevice(int rank, const std::string& device) { plan_.devices[static_cast<size_t>(rank)] = device; }
@@ -61,7 +61,7 @@ void PlanEpoch::EmitAbsent(const ExecutorSet& executors, ActionQueue& queue) con
         .message = absl::StrFormat("%s (%s) was lost while the broker was away, after step %d", name, plan_.Describe(rank), last_step_),
         .device = name};
     SetStageAndReplica(plan_, rank, lost);
-    queue.Do(std::move(lost));
+    queue.Push(std::move(lost));
   }
 }
 
@@ -103,7 +103,7 @@ void PlanEpoch::Drain(const std::string& why, const ExecutorSet& executors, Acti
   for (const std::string& device : plan_.devices) {
     if (!executors.IsPresent(device) || ended_at_.contains(device)) continue;
     waiting_.insert(device);
-    queue.Do(SendAbort{.name = device, .epoch = number_, .why = why});
+    queue.Push(SendAbort{.name = device, .epoch = number_, .why = why});
   }
 }
 
@@ -112,7 +112,7 @@ bool PlanEpoch::OnStopped(const std::string& name) {
   return state_ == State::kStopping && waiting_.empty();
 }
 
-bool PlanEpoch::IsCurrent(const Ended& event) const {
+bool PlanEpoch::IsCurrent(const StageEnded& event) const {
   if (event.epoch != number_ || !plan_.Uses(event.name)) return false;
   return !event.status.ok() || (event.last_step >= 0 && event.last_step <= total_steps_);
 }
@@ -154,14 +154,14 @@ void PlanEpoch::EmitReplicaFailed(int rank, const std::string& what, ActionQueue
                    .message = absl::StrFormat("%s on %s: %s%s", plan_.Describe(rank), device, what, kNoLongerRequired),
                    .device = device};
   SetStageAndReplica(plan_, rank, failed);
-  queue.Do(std::move(failed));
+  queue.Push(std::move(failed));
 }
 
 void PlanEpoch::EndOtherReplicas(const std::string& why, const ExecutorSet& executors, ActionQueue& queue) {
   for (const int rank : RanksThatLag()) {
     const std::string& device = plan_.devices[static_cast<size_t>(rank)];
     ended_at_[device] = EndOfReplicaZero();
-    if (executors.IsPresent(device)) queue.Do(SendAbort{.name = device, .epoch = number_, .why = why});
+    if (executors.IsPresent(device)) queue.Push(SendAbort{.name = device, .epoch = number_, .why = why});
   }
 }
 

@@ -83,7 +83,7 @@ class PlanEpoch {
   void Leave() { state_ = State::kNone; }
 
   // The report is about this epoch, from a stage of it, and about a step that the run has.
-  bool IsCurrent(const Ended& event) const;
+  bool IsCurrent(const StageEnded& event) const;
   bool IsCurrent(const ShardWritten& event) const;  // of a stage of replica 0, which writes for all
   void OnEnded(const std::string& name, int64_t step) { ended_at_[name] = step; }
   bool AllEnded() const { return ended_at_.size() >= plan_.devices.size(); }

@@ -160,10 +160,10 @@ TEST_F(PlanEpochTest, OtherReplicasAreNotRequiredOnceReplicaZeroHasEnded) {
 TEST_F(PlanEpochTest, ReportsAreCurrentFromTheirStageOfThisEpoch) {
   PlanEpoch epoch(options_);
   Run(epoch, TwoStages(/*replicas=*/2));
-  EXPECT_TRUE(epoch.IsCurrent(Ended{.epoch = 1, .name = "d0", .last_step = 100}));
-  EXPECT_FALSE(epoch.IsCurrent(Ended{.epoch = 1, .name = "d0", .last_step = 101}));
-  EXPECT_FALSE(epoch.IsCurrent(Ended{.epoch = 1, .name = "s0", .last_step = 100}));
-  EXPECT_FALSE(epoch.IsCurrent(Ended{.epoch = 2, .name = "d0", .last_step = 100}));
+  EXPECT_TRUE(epoch.IsCurrent(StageEnded{.epoch = 1, .name = "d0", .last_step = 100}));
+  EXPECT_FALSE(epoch.IsCurrent(StageEnded{.epoch = 1, .name = "d0", .last_step = 101}));
+  EXPECT_FALSE(epoch.IsCurrent(StageEnded{.epoch = 1, .name = "s0", .last_step = 100}));
+  EXPECT_FALSE(epoch.IsCurrent(StageEnded{.epoch = 2, .name = "d0", .last_step = 100}));
   EXPECT_TRUE(epoch.IsCurrent(ShardWritten{.epoch = 1, .name = "b0", .step = 3, .stage = 1}));
   EXPECT_FALSE(epoch.IsCurrent(ShardWritten{.epoch = 1, .name = "a0", .step = 3, .stage = 1}));
   EXPECT_FALSE(epoch.IsCurrent(ShardWritten{.epoch = 1, .name = "c0", .step = 3, .stage = 2})) << "replica 0 writes for all";
@@ -178,10 +178,10 @@ TEST_F(PlanEpochTest, DeviceThatIsReplacedLeavesNoFigures) {
   EXPECT_EQ(testing::BusySeconds(epoch.plan()), (std::vector<double>{0.1, 0}));
   RunPlan figures = epoch.plan();
   testing::SetStages(figures, {0.1, 0.4});
-  figures.wanted = 9;
+  figures.desired_executors = 9;
   epoch.SetFigures(figures);
   EXPECT_EQ(epoch.plan().BusySecondsOf(1), 0.4);
-  EXPECT_EQ(epoch.plan().wanted, 0) << "known to the run, not to the planner's document";
+  EXPECT_EQ(epoch.plan().desired_executors, 0) << "known to the run, not to the planner's document";
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ PlanRequests::PlanRequests(const RunOptions& options)
 RequestPlan PlanRequests::Compose(bool with_spares, const std::map<std::string, double>& slowness, const std::string& codec_limit,
                                   const PlanEpoch& epoch, const ExecutorSet& executors) {
   const RunPlan& plan = epoch.plan();
-  RequestPlan ask{.again = epoch.number() > 0,
+  RequestPlan ask{.after_loss = epoch.number() > 0,
                   .micro_batch_size = plan.plan.micro_batch_size > 0 ? plan.plan.micro_batch_size : micro_batch_size_,
                   .codec_limit = codec_limit,
                   .slowness = slowness_};
@@ -74,23 +74,23 @@ void PlanRequests::BeginPlanning() {
 bool PlanRequests::AskNext(ActionQueue& queue) {
   std::optional<RequestPlan> ask = selector_.Next();
   if (!ask.has_value()) return false;
-  queue.Await(has_plan() ? kComparisonSeconds : kPlanSeconds, "the scheduler");
+  queue.ArmTimer(has_plan() ? kComparisonSeconds : kPlanSeconds, "the scheduler");
   ask->id = ++asked_;
-  queue.Do(*std::move(ask));
+  queue.Push(*std::move(ask));
   return true;
 }
 
 // What the plan promises was said of the devices that were lost; the stages stay what they are.
 void PlanRequests::AskForFigures(RequestPlan question, const RunPlan& plan, ActionQueue& queue) {
   state_ = State::kFigures;
-  queue.Await(kFiguresSeconds, "the scheduler");
+  queue.ArmTimer(kFiguresSeconds, "the scheduler");
   question.id = ++asked_;
-  question.again = true;
+  question.after_loss = true;
   question.devices = plan.devices;
   if (!data_devices_.empty()) question.data_device = plan.devices[0];
-  question.in_force = PlanInForce{.document = plan.document, .devices = plan.devices};
+  question.current_plan = CurrentPlan{.document = plan.document, .devices = plan.devices};
   question.figures_only = true;
-  queue.Do(std::move(question));
+  queue.Push(std::move(question));
 }
 
 std::optional<RequestPlan> PlanRequests::NextAlternative(const ExecutorSet& executors, const Measurement& measurement) {
@@ -118,13 +118,13 @@ RunPlan PlanRequests::Selected(const ExecutorSet& executors, const Measurement& 
 
 void PlanRequests::SetExecutors(RunPlan& plan, const ExecutorSet& executors) const {
   plan.executors = executors_asked_;
-  plan.wanted = executors.Wanted();
+  plan.desired_executors = executors.DesiredExecutors();
 }
 
 void PlanRequests::EmitDataStageSelected(int64_t last_step, ActionQueue& queue) const {
   std::string account = selector_.Account();
   if (account.empty()) return;
-  queue.Do(EmitEvent{.reason = "DataStageSelected", .step = last_step, .message = std::move(account), .device = selector_.reader()});
+  queue.Push(EmitEvent{.reason = "DataStageSelected", .step = last_step, .message = std::move(account), .device = selector_.reader()});
 }
 
 std::string PlanRequests::Describe(const RunPlan& taken, const RunPlan& before, const std::string& why,

@@ -50,7 +50,7 @@ class PlanRequestsTest : public ::testing::Test {
 TEST_F(PlanRequestsTest, QuestionIsAboutWhoIsPresent) {
   const RequestPlan first = Compose();
   EXPECT_THAT(first.devices, ElementsAre("a0", "b0", "c0"));
-  EXPECT_FALSE(first.again);
+  EXPECT_FALSE(first.after_loss);
   EXPECT_EQ(first.micro_batch_size, 2);
   EXPECT_EQ(first.codec_limit, "int8");
   EXPECT_THAT(Compose(/*with_spares=*/true).devices, SizeIs(4));
@@ -58,7 +58,7 @@ TEST_F(PlanRequestsTest, QuestionIsAboutWhoIsPresent) {
   epoch_.Begin(0);
   const RequestPlan second = Compose();
   EXPECT_THAT(second.devices, SizeIs(4)) << "the spare has a stage";
-  EXPECT_TRUE(second.again);
+  EXPECT_TRUE(second.after_loss);
   EXPECT_EQ(second.micro_batch_size, 4);
 }
 
@@ -143,7 +143,7 @@ TEST_F(PlanRequestsTest, FiguresAreAskedForOfTheStagesAsTheyAre) {
   const RequestPlan ask = Of<RequestPlan>(queue_.Take()).back();
   EXPECT_TRUE(ask.figures_only);
   EXPECT_EQ(ask.devices, plan.devices);
-  EXPECT_EQ(ask.in_force->devices, plan.devices);
+  EXPECT_EQ(ask.current_plan->devices, plan.devices);
   EXPECT_EQ(ask.data_device, "a0");
   EXPECT_TRUE(requests_.Answers(ask.id));
   requests_.BeginPlanning();

@@ -42,16 +42,16 @@ double RecoveryPolicy::Announce(bool lost, ActionQueue& queue) {
   const double wait_s = RetrySeconds(lost ? std::max(0, retries_without_progress_ - kLossesAtOnce) : retries_without_progress_);
   ++retries_without_progress_;
   const std::string when = wait_s > 0 ? absl::StrFormat(" in %g s, for no step was made since the last one", wait_s) : "";
-  queue.Do(EmitEvent{.reason = "Recovering",
-                     .step = stopped_at_step_,
-                     .message = absl::StrFormat("recovery %d of at most %d%s: %s", recoveries_, max_recoveries_, when, cause_)});
+  queue.Push(EmitEvent{.reason = "Recovering",
+                       .step = stopped_at_step_,
+                       .message = absl::StrFormat("recovery %d of at most %d%s: %s", recoveries_, max_recoveries_, when, cause_)});
   return wait_s;
 }
 
 void RecoveryPolicy::EmitRestored(int64_t step, std::string message, ActionQueue& queue) {
   if (message == restored_message_) return;
   restored_message_ = message;
-  queue.Do(EmitEvent{.reason = "Restored", .step = step, .message = std::move(message)});
+  queue.Push(EmitEvent{.reason = "Restored", .step = step, .message = std::move(message)});
 }
 
 bool RecoveryPolicy::ReplaceLost(PlanEpoch& epoch, const ExecutorSet& executors) {
@@ -90,7 +90,7 @@ std::string RecoveryPolicy::IdleSpareFor(int rank, const RunPlan& plan, const Ex
 void RecoveryPolicy::EmitActivated(bool figures_are_theirs, ActionQueue& queue) {
   for (EmitEvent& activated : activated_) {
     if (!figures_are_theirs) absl::StrAppend(&activated.message, "; the predicted times are still those of the machine before it");
-    queue.Do(std::move(activated));
+    queue.Push(std::move(activated));
   }
   activated_.clear();
 }

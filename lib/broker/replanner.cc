@@ -58,7 +58,7 @@ void Replanner::EmitDrifts(const std::vector<Drift>& drifts, const PlanEpoch& ep
       drift_event.reason = straggler ? "Straggler" : "LinkDegraded";
       if (!checkpoints_) drift_event.message += kNoCheckpoints;
     }
-    queue.Do(std::move(drift_event));
+    queue.Push(std::move(drift_event));
   }
 }
 
@@ -73,9 +73,9 @@ double Replanner::SwitchSeconds(const RunPlan& to, const PlanEpoch& epoch, doubl
 
 void Replanner::Ask(RequestPlan question, const PlanEpoch& epoch, double shard_s, ActionQueue& queue) {
   question.alternative = ++alternatives_asked_;
-  question.in_force = monitor_.InForce(epoch.last_step(), total_steps_, SwitchSeconds(epoch.plan(), epoch, shard_s));
+  question.current_plan = monitor_.CurrentPlanAt(epoch.last_step(), total_steps_, SwitchSeconds(epoch.plan(), epoch, shard_s));
   state_ = State::kAsking;
-  queue.Do(std::move(question));
+  queue.Push(std::move(question));
 }
 
 bool Replanner::OnAnswer(uint64_t alternative) {
@@ -92,26 +92,27 @@ void Replanner::Decline(const std::vector<std::string>& late_joiners, absl::stri
                         ActionQueue& queue) {
   if (late_joiners.empty()) return;
   executors.MarkConsidered(late_joiners);
-  queue.Do(EmitEvent{.reason = "ReplanDeclined",
-                     .step = last_step,
-                     .message = absl::StrFormat("%s %s: %s", absl::StrJoin(late_joiners, ", "),
-                                                late_joiners.size() == 1 ? "stays a spare" : "stay spares", why),
-                     .device = late_joiners.front()});
+  queue.Push(EmitEvent{.reason = "ReplanDeclined",
+                       .step = last_step,
+                       .message = absl::StrFormat("%s %s: %s", absl::StrJoin(late_joiners, ", "),
+                                                  late_joiners.size() == 1 ? "stays a spare" : "stay spares", why),
+                       .device = late_joiners.front()});
 }
 
 std::string Replanner::OutlookOf(const Executor& executor, const PlanEpoch& epoch, const ExecutorSet& executors) const {
   const RunPlan& plan = epoch.plan();
   const bool runs = epoch.runs() || epoch.state() == PlanEpoch::State::kLoading;
-  if (!runs || !executors.IsBelowWanted(plan) || plan.Uses(executor.name) || !executors.MayTrain(executor)) return "";
+  if (!runs || !executors.IsBelowDesired(plan) || plan.Uses(executor.name) || !executors.MayTrain(executor)) return "";
   if (!checkpoints_) return "; the job keeps no checkpoints, so that a plan with it would cost every step made: the plan stays";
-  return absl::StrFormat("; the plan was made over %d of %d executors: whether one with it pays is asked", plan.executors, plan.wanted);
+  return absl::StrFormat("; the plan was made over %d of %d executors: whether one with it pays is asked", plan.executors,
+                         plan.desired_executors);
 }
 
 void Replanner::Switch(PlanSwitch plan_switch, const PlanEpoch& epoch, ActionQueue& queue) {
   state_ = State::kSwitching;
   next_plan_ = std::move(plan_switch.plan);
   switch_why_ = std::move(plan_switch.why);
-  queue.Do(SendStop{.name = epoch.plan().devices[0], .epoch = epoch.number()});
+  queue.Push(SendStop{.name = epoch.plan().devices[0], .epoch = epoch.number()});
 }
 
 // A broker that was restarted in between has forgotten why, and asks for a plan.

@@ -30,7 +30,7 @@ class ReplannerTest : public ::testing::Test {
     plan_ = testing::PlanOn({"a0", "b0"}, {0.4, 0.4});
     plan_.plan.predicted_step_seconds = 1;
     plan_.executors = 2;
-    plan_.wanted = 3;
+    plan_.desired_executors = 3;
     epoch_.SetPlan(plan_);
     epoch_.Begin(0);
     epoch_.Start();
@@ -92,8 +92,8 @@ TEST_F(ReplannerTest, AsksOneQuestionAtATime) {
   const RequestPlan ask = Ask();
   EXPECT_EQ(replanner_.state(), State::kAsking);
   EXPECT_EQ(ask.alternative, 1u);
-  EXPECT_EQ(ask.in_force->devices, plan_.devices);
-  EXPECT_GE(ask.in_force->move_s, 3) << "with a shard of 1 s and two steps of 1 s";
+  EXPECT_EQ(ask.current_plan->devices, plan_.devices);
+  EXPECT_GE(ask.current_plan->move_s, 3) << "with a shard of 1 s and two steps of 1 s";
   EXPECT_FALSE(replanner_.MayAsk(10));
   EXPECT_FALSE(replanner_.OnAnswer(2));
   EXPECT_TRUE(replanner_.OnAnswer(1));

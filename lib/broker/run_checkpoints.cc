@@ -74,9 +74,9 @@ bool RunCheckpoints::CommitIfComplete(int64_t step, int stages, CommitCheckpoint
   shards_.erase(found);
   if (whole) {
     committing_.insert(step);
-    queue.Do(std::move(commit));
+    queue.Push(std::move(commit));
   } else {
-    queue.Do(AbandonCheckpoint{.step = step});  // nothing is written there any more, and the room may be needed
+    queue.Push(AbandonCheckpoint{.step = step});  // nothing is written there any more, and the room may be needed
   }
   return whole;
 }
@@ -89,26 +89,26 @@ RunCheckpoints::Outcome RunCheckpoints::OnCommitted(const CheckpointCommitted& e
       lost_ = {event.step, base::AsDataLossInRun(absl::Status(event.status.code(), message))};
       return at.runs && event.step >= at.last_step ? Outcome::kLost : Outcome::kFatal;
     }
-    queue.Do(EmitEvent{.reason = "CheckpointFailed", .step = event.step, .message = message});
+    queue.Push(EmitEvent{.reason = "CheckpointFailed", .step = event.step, .message = message});
     return Outcome::kSettled;
   }
   if (event.step >= step_) {
     step_ = event.step;
     path_ = event.path;
     while (!shards_.empty() && Covers(shards_.begin()->first)) {
-      queue.Do(AbandonCheckpoint{.step = shards_.begin()->first});
+      queue.Push(AbandonCheckpoint{.step = shards_.begin()->first});
       shards_.erase(shards_.begin());
     }
   }
-  queue.Do(EmitEvent{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
+  queue.Push(EmitEvent{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
   return Outcome::kSettled;
 }
 
 void RunCheckpoints::Replace(ActionQueue& queue) {
   if (restore_ != Restore::kUnusable) return;
   restore_ = Restore::kReplacing;
-  queue.IgnoreTimer();  // places that copies are fetched from have a timeout of their own
-  queue.Do(ReplaceCheckpoint{.path = unusable_.path});
+  queue.DisarmTimer();  // places that copies are fetched from have a timeout of their own
+  queue.Push(ReplaceCheckpoint{.path = unusable_.path});
 }
 
 absl::Status RunCheckpoints::OnReplaced(const CheckpointReplaced& event, ActionQueue& queue) {
@@ -117,7 +117,7 @@ absl::Status RunCheckpoints::OnReplaced(const CheckpointReplaced& event, ActionQ
   if (!event.status.ok()) {
     return base::AsDataLossInRun(absl::Status(event.status.code(), absl::StrFormat("%s%s", unusable, std::string(event.status.message()))));
   }
-  queue.Do(EmitEvent{
+  queue.Push(EmitEvent{
       .reason = "CheckpointUnusable", .step = step_, .message = absl::StrFormat("%sthe newest that may is %s", unusable, event.path)});
   step_ = event.step;
   path_ = event.path;

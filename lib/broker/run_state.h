@@ -78,7 +78,7 @@ class RunState {
   // Whether the report is about a stage of the plan in force and comes from its executor, and names what that stage may write. The shell
   // asks before it keeps a report for its next life; On() asks by itself.
   bool IsCurrent(const ShardWritten& event) const { return IsCurrentShard(event, epoch_, executors_); }
-  bool IsCurrent(const Ended& event) const { return epoch_.IsCurrent(event); }
+  bool IsCurrent(const StageEnded& event) const { return epoch_.IsCurrent(event); }
 
   Phase phase() const;
   uint32_t epoch() const { return epoch_.number(); }
@@ -92,31 +92,31 @@ class RunState {
   std::string codec_limit() const { return codecs_.limit(); }  // as RequestPlan has it
   const CodecLimits& codec_limits() const { return codecs_.limits(); }
   // Links, by their devices, whose measured rate is that of their wire; the others' is that of the queue of what they share it with.
-  const PlanMonitor::Ends& representative_links() const { return replanner_.monitor().representative_links(); }
+  const PlanMonitor::LinkSet& representative_links() const { return replanner_.monitor().representative_links(); }
 
  private:
   // One handler per event; they append to queue_.
   void Handle(const Started& event);
-  void Handle(const Joined& event);
-  void Handle(const Left& event);
+  void Handle(const ExecutorJoined& event);
+  void Handle(const ExecutorLeft& event);
   void Handle(const JoinTimeout& event);
   void Handle(const Calibrated& event);
   void Handle(const LinkProbed& event);
   void Handle(const Planned& event);
   void Handle(const PlanRefused& event);
   void Handle(const AlternativePlanned& event);
-  void Handle(const Ready& event);
+  void Handle(const StageReady& event);
   void Handle(const StepDone& event);
   void Handle(const StageMeasured& event);
   void Handle(const ShardWritten& event);
   void Handle(const CheckpointUnusable& event);
   void Handle(const CheckpointReplaced& event);
   void Handle(const CheckpointCommitted& event);
-  void Handle(const Ended& event);
-  void Handle(const StopAsked& event);
+  void Handle(const StageEnded& event);
+  void Handle(const StopRequested& event);
   void Handle(const TimerFired& event);
 
-  void Do(Action action) { queue_.Do(std::move(action)); }
+  void Push(Action action) { queue_.Push(std::move(action)); }
   void Enter(Phase phase);  // one in which no epoch is under way
   void Fail(absl::Status status, std::string refusal_reason = "");
   void Finished();  // without an error, as far as it has come
@@ -151,7 +151,7 @@ class RunState {
   void BeginMonitoring();
   void StartAll();
   void FailByStage(const std::string& name, const absl::Status& why);
-  void OnStageFailed(const Ended& event);
+  void OnStageFailed(const StageEnded& event);
   void EndOtherReplicas(const std::string& why);  // once replica 0 has ended
   void FinishWhenAllEnded();
   void CommitIfComplete(int64_t step);
@@ -171,7 +171,7 @@ class RunState {
   const RunOptions options_;
   ActionQueue queue_;
   Phase phase_ = Phase::kGathering;  // while no epoch is under way
-  bool stop_asked_ = false;
+  bool stop_requested_ = false;
   ExecutorSet executors_;
   Gathering gathering_;
   Measurement measurement_;

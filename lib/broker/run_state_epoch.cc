@@ -20,14 +20,14 @@ constexpr char kAfterDivergence[] =
 void RunState::Load() {
   const bool first = epoch_.Begin(checkpoints_.step());
   checkpoints_.BeginEpoch();
-  Do(PublishPlan{});
+  Push(PublishPlan{});
   if (first) {
     for (const auto& [name, executor] : executors()) {
       const int rank = plan().RankOf(name);
       EmitEvent joined{.reason = "ExecutorJoined", .step = last_step(), .device = name, .pid = executor.pid};
       joined.message = rank < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan().Describe(rank));
       SetStageAndReplica(plan(), rank, joined);
-      Do(std::move(joined));
+      Push(std::move(joined));
     }
   }
   if (!checkpoints_.path().empty()) {
@@ -36,18 +36,18 @@ void RunState::Load() {
   } else if (!first) {
     recovery_.EmitRestored(checkpoints_.step(), "no checkpoint yet: starting again from the initial parameters", queue_);
   }
-  queue_.Await(kLoadSeconds, "stages to load");
+  queue_.ArmTimer(kLoadSeconds, "stages to load");
   for (int rank = 0; rank < static_cast<int>(plan().devices.size()); ++rank) {
-    Do(SendAssign{.name = plan().devices[static_cast<size_t>(rank)],
-                  .epoch = epoch(),
-                  .stage = plan().StageOf(rank),
-                  .replica = plan().ReplicaOf(rank),
-                  .restore_from = checkpoints_.path(),
-                  .first_step = checkpoints_.step() + 1});
+    Push(SendAssign{.name = plan().devices[static_cast<size_t>(rank)],
+                    .epoch = epoch(),
+                    .stage = plan().StageOf(rank),
+                    .replica = plan().ReplicaOf(rank),
+                    .restore_from = checkpoints_.path(),
+                    .first_step = checkpoints_.step() + 1});
   }
 }
 
-void RunState::Handle(const Ready& event) {
+void RunState::Handle(const StageReady& event) {
   if (phase() != Phase::kLoading || event.epoch != epoch() || !plan().Uses(event.name)) return;
   if (event.status.ok()) {
     if (epoch_.OnReady(event.name, event.load_s)) StartAll();
@@ -71,30 +71,30 @@ void RunState::BeginMonitoring() {
 void RunState::StartAll() {
   epoch_.Start();
   BeginMonitoring();
-  queue_.Await(kFirstStepSeconds, "the first step");
-  for (const std::string& device : plan().devices) Do(SendStart{.name = device, .epoch = epoch()});
-  if (stop_asked_) Do(SendStop{.name = plan().devices[0], .epoch = epoch()});
+  queue_.ArmTimer(kFirstStepSeconds, "the first step");
+  for (const std::string& device : plan().devices) Push(SendStart{.name = device, .epoch = epoch()});
+  if (stop_requested_) Push(SendStop{.name = plan().devices[0], .epoch = epoch()});
 }
 
 void RunState::Handle(const StepDone& event) {
   if (!epoch_.OnStep(event)) return;
   recovery_.OnStep();
-  Do(PublishStep{.epoch = epoch(), .record = event.record});
+  Push(PublishStep{.epoch = epoch(), .record = event.record});
   if (!epoch_.runs()) return;
-  queue_.Await(std::max(kMinStepTimeoutSeconds, kStepTimeoutFactor * event.record.step_seconds), "the next step");
+  queue_.ArmTimer(std::max(kMinStepTimeoutSeconds, kStepTimeoutFactor * event.record.step_seconds), "the next step");
   replanner_.OnStep(event.record, epoch_, queue_);
-  const bool goes_on = replanner_.state() != Replanner::State::kSwitching && !stop_asked_;
+  const bool goes_on = replanner_.state() != Replanner::State::kSwitching && !stop_requested_;
   if (goes_on && codecs_.OnStep(event.record, plan(), queue_)) {
     if (options_.checkpoints) {  // other cuts may be better now
       replanner_.Switch({.why = absl::StrCat("codecs up to ", codec_limit())}, epoch_, queue_);
     } else {
-      for (const std::string& device : plan().devices) Do(SendCodecLimit{.name = device, .epoch = epoch(), .codec = codec_limit()});
+      for (const std::string& device : plan().devices) Push(SendCodecLimit{.name = device, .epoch = epoch(), .codec = codec_limit()});
     }
   }
   ConsiderPlanSwitch();
 }
 
-void RunState::Handle(const Ended& event) {
+void RunState::Handle(const StageEnded& event) {
   if (!epoch_.IsCurrent(event)) return;
   if (phase() == Phase::kDraining) {
     OnStopped(event.name);
@@ -115,7 +115,7 @@ void RunState::Handle(const Ended& event) {
   }
 }
 
-void RunState::OnStageFailed(const Ended& event) {
+void RunState::OnStageFailed(const StageEnded& event) {
   const std::string where = epoch_.AtStage(event.name, event.status);
   if (const int rank = plan().RankOf(event.name); epoch_.IsNoLongerRequired(rank)) {
     epoch_.OnEnded(event.name, epoch_.EndOfReplicaZero());
@@ -156,11 +156,11 @@ void RunState::FinishWhenAllEnded() {
     return;
   }
   epoch_.End();
-  queue_.Await(kFinishSeconds, "the last checkpoint");
+  queue_.ArmTimer(kFinishSeconds, "the last checkpoint");
   MaybeFinish();
 }
 
-bool RunState::EndedForAnotherPlan() const { return !stop_asked_ && epoch_.EndedBeforeLastStep(); }
+bool RunState::EndedForAnotherPlan() const { return !stop_requested_ && epoch_.EndedBeforeLastStep(); }
 
 void RunState::MaybeFinish() {
   if (phase() != Phase::kFinishing || checkpoints_.UnderWay()) return;
@@ -201,7 +201,7 @@ void RunState::CommitIfComplete(int64_t step) {
 }
 
 void RunState::Handle(const CheckpointCommitted& event) {
-  const bool is_last = (phase() == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= total_steps() || stop_asked_;
+  const bool is_last = (phase() == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= total_steps() || stop_requested_;
   switch (checkpoints_.OnCommitted(event, {.is_last = is_last, .runs = epoch_.runs(), .last_step = last_step()}, queue_)) {
     case RunCheckpoints::Outcome::kSettled:
       MaybeFinish();
@@ -240,7 +240,7 @@ void RunState::Drain(const std::string& why) {
   }
   recovery_.OnStopping(why, last_step());
   epoch_.Drain(why, executors_, queue_);
-  queue_.Await(kDrainSeconds, "stages to stop");
+  queue_.ArmTimer(kDrainSeconds, "stages to stop");
   if (epoch_.AllStopped()) Recover();
 }
 
@@ -249,7 +249,7 @@ void RunState::OnStopped(const std::string& name) {
 }
 
 void RunState::Recover() {
-  if (stop_asked_) {
+  if (stop_requested_) {
     Finished();
     return;
   }
@@ -273,7 +273,7 @@ void RunState::Recover() {
     return;
   }
   epoch_.Pause();
-  queue_.Await(wait_s, "the next try");
+  queue_.ArmTimer(wait_s, "the next try");
 }
 
 void RunState::Retry() {

@@ -16,13 +16,13 @@ constexpr uint32_t kMaxEpochs = 1'000'000'000;  // what claims to run a later on
 
 }  // namespace
 
-void RunState::Handle(const Joined& event) {
+void RunState::Handle(const ExecutorJoined& event) {
   const Executor& executor = event.executor;
   if (!executors_.Admit(executor)) return;
   const bool same_process = executors_.IsSameProcess(executor);
   if (executors_.IsPresent(executor.name) && !same_process) {
     // A restarted executor: its former life is over before the new one begins.
-    Handle(Left{.name = executor.name, .incarnation = executors_.at(executor.name).incarnation, .why = "restarted"});
+    Handle(ExecutorLeft{.name = executor.name, .incarnation = executors_.at(executor.name).incarnation, .why = "restarted"});
     if (IsOver()) return;
   }
   executors_.Join(executor);
@@ -30,7 +30,7 @@ void RunState::Handle(const Joined& event) {
   if (event.epoch > epoch() && event.epoch < kMaxEpochs) {
     // The broker before this one began it, and left no word of it. What its stages do from here on could not be distinguished from ours.
     epoch_.RecordForeign(event.epoch);
-    Do(SendAbort{
+    Push(SendAbort{
         .name = executor.name, .epoch = event.epoch, .why = "the broker that began this plan epoch is gone, and its journal, too"});
   }
   if (epoch_.adopted()) {
@@ -40,18 +40,18 @@ void RunState::Handle(const Joined& event) {
   }
   const bool gathers = phase() == Phase::kGathering, awaits_data = gathering_.awaits_data();
   if (!same_process && (!gathers || awaits_data)) {
-    Do(EmitEvent{.reason = "ExecutorJoined",
-                 .step = last_step(),
-                 .message = absl::StrCat(executor.name, " joined as a spare", replanner_.OutlookOf(executor, epoch_, executors_)),
-                 .device = executor.name,
-                 .pid = executor.pid});
+    Push(EmitEvent{.reason = "ExecutorJoined",
+                   .step = last_step(),
+                   .message = absl::StrCat(executor.name, " joined as a spare", replanner_.OutlookOf(executor, epoch_, executors_)),
+                   .device = executor.name,
+                   .pid = executor.pid});
   } else if (!same_process && options_.min_executors > 0) {  // whose names were unknown: somebody may be waiting for them to come
-    Do(EmitEvent{.reason = "ExecutorConnected",
-                 .step = last_step(),
-                 .message = absl::StrFormat("%s is here%s; %d of %s", executor.name, executor.spare ? ", a spare" : "",
-                                            executors_.CountNonSpares(), base::Pluralize(options_.min_executors, "executor")),
-                 .device = executor.name,
-                 .pid = executor.pid});
+    Push(EmitEvent{.reason = "ExecutorConnected",
+                   .step = last_step(),
+                   .message = absl::StrFormat("%s is here%s; %d of %s", executor.name, executor.spare ? ", a spare" : "",
+                                              executors_.CountNonSpares(), base::Pluralize(options_.min_executors, "executor")),
+                   .device = executor.name,
+                   .pid = executor.pid});
   }
   if (gathers || awaits_data) OnExecutorsChanged();
 }
@@ -62,7 +62,7 @@ void RunState::Handle(const JoinTimeout&) {
   if (phase() == Phase::kGathering && !executors().empty()) MeasureNext();
 }
 
-void RunState::Handle(const Left& event) {
+void RunState::Handle(const ExecutorLeft& event) {
   if (!executors_.Leave(event.name, event.incarnation)) return;
   requests_.OnLost(event.name);
   measurement_.Lost(event.name);
@@ -80,7 +80,7 @@ void RunState::Handle(const Left& event) {
                                             required ? "" : kNoLongerRequired),
                  .device = event.name};
   SetStageAndReplica(plan(), rank, lost);
-  Do(std::move(lost));
+  Push(std::move(lost));
   switch (phase()) {
     case Phase::kGathering:
       if (executors_.HasData(event.name) && executors_.LacksData() && !gathering_.awaits_data()) AwaitExecutors();
@@ -164,11 +164,11 @@ void RunState::RejectUnfit(const std::string& name, const absl::Status& why) {
   executors_.MarkUnfit(name);
   const std::string sentence = absl::StrCat("it cannot take part: ", std::string(why.message()));
   if (adopted) {  // where losses are not reported at once
-    Do(EmitEvent{.reason = "ExecutorLost", .step = last_step(), .message = absl::StrCat(name, ": ", sentence), .device = name});
+    Push(EmitEvent{.reason = "ExecutorLost", .step = last_step(), .message = absl::StrCat(name, ": ", sentence), .device = name});
   }
   // A machine that joined by itself may not know.
-  if (!planned && options_.min_executors > 0) Do(Reject{.name = name, .why = sentence});
-  Handle(Left{.name = name, .incarnation = executors_.at(name).incarnation, .why = sentence});
+  if (!planned && options_.min_executors > 0) Push(Reject{.name = name, .why = sentence});
+  Handle(ExecutorLeft{.name = name, .incarnation = executors_.at(name).incarnation, .why = sentence});
   if (adopted) {
     ResumeAdopted(/*time_is_up=*/false);
   } else if (phase() == Phase::kGathering) {
@@ -178,8 +178,8 @@ void RunState::RejectUnfit(const std::string& name, const absl::Status& why) {
 
 void RunState::RejectExecutor(const std::string& name, const std::string& why) {
   executors_.MarkUnfit(name);
-  Do(Reject{.name = name, .why = why});
-  Handle(Left{.name = name, .incarnation = executors_.at(name).incarnation, .why = why});
+  Push(Reject{.name = name, .why = why});
+  Handle(ExecutorLeft{.name = name, .incarnation = executors_.at(name).incarnation, .why = why});
 }
 
 // After a restart of the broker: go on with the epoch when all its stages have come back. When one cannot, drain; but not before all
@@ -189,8 +189,8 @@ void RunState::ResumeAdopted(bool time_is_up) {
   if (epoch_.Resumes()) {
     epoch_.Resume();
     BeginMonitoring();
-    queue_.Await(kFirstStepSeconds, "a step after the broker came back");
-    if (stop_asked_) Do(SendStop{.name = plan().devices[0], .epoch = epoch()});
+    queue_.ArmTimer(kFirstStepSeconds, "a step after the broker came back");
+    if (stop_requested_) Push(SendStop{.name = plan().devices[0], .epoch = epoch()});
     FinishWhenAllEnded();
     return;
   }
@@ -201,7 +201,7 @@ void RunState::ResumeAdopted(bool time_is_up) {
   };
   const bool broken = epoch_.state() == PlanEpoch::State::kBroken;
   if (!time_is_up && !(broken && all_here(plan().devices) && all_here(options_.expected))) {
-    if (executors().size() <= 1) queue_.Await(kRejoinSeconds, "executors to come back");
+    if (executors().size() <= 1) queue_.ArmTimer(kRejoinSeconds, "executors to come back");
     return;
   }
   epoch_.EmitAbsent(executors_, queue_);

@@ -59,7 +59,7 @@ class History {
     const std::string name = std::vector<std::string>{"a0", "b0", "c0", "s0"}[Below(4)];
     switch (Below(14)) {
       case 0:
-        run_.Feed(Left{.name = name, .incarnation = incarnation_[name], .why = "killed"});
+        run_.Feed(ExecutorLeft{.name = name, .incarnation = incarnation_[name], .why = "killed"});
         break;
       case 1:
         Join(name);
@@ -68,11 +68,11 @@ class History {
         if (!run_.state.plan().devices.empty()) run_.SaveShards(run_.state.last_step());
         break;
       case 3:
-        run_.Feed(Ended{.epoch = run_.state.epoch(),
-                        .name = name,
-                        .last_step = run_.state.last_step(),
-                        .status = absl::UnavailableError("link"),
-                        .lost_peer = "x"});
+        run_.Feed(StageEnded{.epoch = run_.state.epoch(),
+                             .name = name,
+                             .last_step = run_.state.last_step(),
+                             .status = absl::UnavailableError("link"),
+                             .lost_peer = "x"});
         break;
       case 4:
         Trouble(name);
@@ -106,7 +106,7 @@ class History {
   void Join(const std::string& name) {
     Executor executor{.name = name, .incarnation = ++incarnation_[name], .site = name.substr(0, 1), .spare = name[0] == 's'};
     executor.memory_bytes = 100;
-    run_.Feed(Joined{.executor = executor, .epoch = Below(2) == 0 ? run_.state.epoch() : 0});
+    run_.Feed(ExecutorJoined{.executor = executor, .epoch = Below(2) == 0 ? run_.state.epoch() : 0});
     Check();
   }
 
@@ -126,17 +126,17 @@ class History {
     const absl::Status error = absl::InternalError("broken");
     switch (Below(8)) {
       case 0:
-        run_.Feed(StopAsked{});
+        run_.Feed(StopRequested{});
         break;
       case 1:
       case 2:
         run_.Feed(Calibrated{.name = name, .status = error});
         break;
       case 3:
-        run_.Feed(Ready{.epoch = run_.state.epoch(), .name = name, .status = Below(4) == 0 ? error : absl::UnavailableError("link")});
+        run_.Feed(StageReady{.epoch = run_.state.epoch(), .name = name, .status = Below(4) == 0 ? error : absl::UnavailableError("link")});
         break;
       case 4:
-        run_.Feed(Ended{.epoch = run_.state.epoch(), .name = name, .status = Below(4) == 0 ? error : absl::CancelledError("told to")});
+        run_.Feed(StageEnded{.epoch = run_.state.epoch(), .name = name, .status = Below(4) == 0 ? error : absl::CancelledError("told to")});
         break;
       case 5:
         run_.Feed(CheckpointCommitted{.step = run_.state.last_step(), .status = error});

@@ -195,7 +195,7 @@ void RunState::Take(RunPlan taken) {
   executors_.MarkConsidered(requests_.devices_asked());
   const std::string why = replanner_.OnTaken();
   if (again) {
-    Do(EmitEvent{.reason = "Replanned", .step = last_step(), .message = requests_.Describe(plan(), before, why, executors_)});
+    Push(EmitEvent{.reason = "Replanned", .step = last_step(), .message = requests_.Describe(plan(), before, why, executors_)});
   }
   Load();
 }
@@ -210,7 +210,7 @@ void RunState::Handle(const StageMeasured& event) {
 }
 
 void RunState::ConsiderPlanSwitch() {
-  if (!epoch_.runs() || stop_asked_ || !replanner_.MayAsk(last_step())) return;
+  if (!epoch_.runs() || stop_requested_ || !replanner_.MayAsk(last_step())) return;
   const bool late_joiners = measurement_.MeasureLateJoiners(executors_.LateJoiners(plan()), plan(), executors_, queue_);
   if (!replanner_.IsTimeToAsk(last_step(), late_joiners)) return;
   // A straggler is what spares are for; its device becomes one. And an executor that is missing.
@@ -232,7 +232,7 @@ void RunState::Handle(const AlternativePlanned& event) {
   std::erase_if(late_joiners, [asked = requests_.devices_asked()](const std::string& name) {
     return std::find(asked.begin(), asked.end(), name) == asked.end();
   });
-  if (!epoch_.runs() || stop_asked_ || (!replanner_.monitor().drifting() && late_joiners.empty())) return;
+  if (!epoch_.runs() || stop_requested_ || (!replanner_.monitor().drifting() && late_joiners.empty())) return;
   if (!event.plan.ok()) {
     requests_.Refused(event.refusal_reason, std::string(event.plan.status().message()));
     if (AskNextAlternative()) return;

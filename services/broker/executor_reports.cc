@@ -123,7 +123,7 @@ broker::LinkProbed LinkProbedOf(const std::string& name, const v1::LinkReport& r
   return event;
 }
 
-broker::Ready ReadyOf(const std::string& name, const v1::StageReady& ready) {
+broker::StageReady StageReadyOf(const std::string& name, const v1::StageReady& ready) {
   const bool sane = AreSeconds({ready.load_seconds()});
   if (!sane) WarnDropped(name, absl::StrFormat("it loaded for %g s", ready.load_seconds()));
   return {.epoch = ready.epoch(), .name = name, .status = StatusOf(ready.code(), ready.error()), .load_s = sane ? ready.load_seconds() : 0};
@@ -169,7 +169,7 @@ broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardRepo
   return event;
 }
 
-broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended) {
+broker::StageEnded StageEndedOf(const std::string& name, const v1::StageEnded& ended) {
   return {.epoch = ended.epoch(),
           .name = name,
           .last_step = ended.last_step(),

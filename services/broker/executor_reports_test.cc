@@ -103,14 +103,14 @@ TEST(ExecutorReportsTest, AnErrorIsOneLineWhateverTheExecutorSays) {
   v1::StageReady ready;
   ready.set_error(forged);
   ready.set_code(5);
-  EXPECT_EQ(ReadyOf("a", ready).status, absl::NotFoundError(line));
+  EXPECT_EQ(StageReadyOf("a", ready).status, absl::NotFoundError(line));
   v1::ShardReport shard;
   shard.set_error(forged);
   EXPECT_EQ(ShardWrittenOf("a", shard).status, absl::InternalError(absl::StrCat("a: ", line)));
   v1::StageEnded ended;
   ended.set_message(forged);
   ended.set_code(5);
-  EXPECT_EQ(EndedOf("a", ended).status, absl::NotFoundError(line));
+  EXPECT_EQ(StageEndedOf("a", ended).status, absl::NotFoundError(line));
 }
 
 TEST(ExecutorReportsTest, ALinkThatCannotBeIsAnErrorOfTheProbe) {

@@ -309,14 +309,14 @@ TEST_F(RunMetricsTest, ExecutorsAndRecoveryFollowTheRun) {
     run_metrics_.State(state);
   };
   for (const char* name : {"a", "b", "c"})
-    feed(broker::Joined{.executor = {.name = name, .incarnation = 1, .site = "s", .spare = *name == 'c'}});
+    feed(broker::ExecutorJoined{.executor = {.name = name, .incarnation = 1, .site = "s", .spare = *name == 'c'}});
   for (const char* name : {"a", "b", "c"}) feed(broker::Calibrated{.name = name, .profile_document = "{}"});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 3) << "nobody has a stage before there is a plan";
   feed(broker::LinkProbed{.link = {.src = "a", .dst = "b"}});
   ASSERT_EQ(state.phase(), broker::Phase::kPlanning);
   broker::RunPlan plan = PlanOn({"a", "b"}, 1);
   feed(broker::Planned{.id = 1, .plan = plan});
-  for (const char* name : {"a", "b"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
+  for (const char* name : {"a", "b"}) feed(broker::StageReady{.epoch = state.epoch(), .name = name});
   feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(1, 1)});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"active\"}"), 2);
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 1);
@@ -324,15 +324,15 @@ TEST_F(RunMetricsTest, ExecutorsAndRecoveryFollowTheRun) {
   EXPECT_DOUBLE_EQ(Value("recoveries_total"), 0);
 
   now_s_ = 200;
-  feed(broker::Left{.name = "b", .incarnation = 1, .why = "killed"});
+  feed(broker::ExecutorLeft{.name = "b", .incarnation = 1, .why = "killed"});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 1);
   now_s_ = 205;
-  feed(broker::Ended{.epoch = state.epoch(), .name = "a", .last_step = 1, .status = absl::CancelledError("told to")});
+  feed(broker::StageEnded{.epoch = state.epoch(), .name = "a", .last_step = 1, .status = absl::CancelledError("told to")});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 0) << "the spare has taken the stage";
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 0);
   plan.devices = {"a", "c"};
   feed(broker::Planned{.id = 2, .plan = plan});
-  for (const char* name : {"a", "c"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
+  for (const char* name : {"a", "c"}) feed(broker::StageReady{.epoch = state.epoch(), .name = name});
   EXPECT_DOUBLE_EQ(Value("recoveries_total"), 0) << "no step has been made yet";
   now_s_ = 212;
   feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(1, 1)});

@@ -100,7 +100,7 @@ void RunProgress::State(const broker::RunState& state) {
   executors_ = state.executors().size();
 }
 
-void RunProgress::RepresentativeLinks(const broker::PlanMonitor::Ends& links) {
+void RunProgress::RepresentativeLinks(const broker::PlanMonitor::LinkSet& links) {
   const base::MutexLock lock(mutex_);
   if (representative_links_ != links) representative_links_ = links;
 }
@@ -127,9 +127,9 @@ std::string RunProgress::Json() const {
       stages[static_cast<size_t>(plan_.StageOf(static_cast<int>(rank)))].push_back(plan_.devices[rank]);
     }
   }
-  if (plan_.executors > 0 && plan_.wanted > 0) {
+  if (plan_.executors > 0 && plan_.desired_executors > 0) {
     object["plan_executors"] = plan_.executors;
-    object["wanted_executors"] = plan_.wanted;
+    object["wanted_executors"] = plan_.desired_executors;
   }
 
   // The slowest link is the one on which the bytes of a step take longest at the rate that was measured.
