@@ -28,7 +28,7 @@ void ExecutorSet::Join(const Executor& executor) {
   } else {
     no_trainers_.erase(executor.name);
   }
-  data_was_here_ = data_was_here_ || HasData(executor.name);
+  had_data_ = had_data_ || HasData(executor.name);
 }
 
 bool ExecutorSet::Leave(const std::string& name, uint64_t incarnation) {

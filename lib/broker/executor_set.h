@@ -58,8 +58,8 @@ class ExecutorSet {
 
   // The training data.
   bool HasData(const std::string& name) const { return data_devices_.contains(name); }
-  bool LacksData() const;                                // no device that has it is present, where only some have it
-  bool data_was_here() const { return data_was_here_; }  // one that has it has joined
+  bool LacksData() const;                      // no device that has it is present, where only some have it
+  bool had_data() const { return had_data_; }  // one that has it has joined
 
   // Who trains.
   bool MayTrain(const Executor& executor) const;  // by the job, in need
@@ -85,7 +85,7 @@ class ExecutorSet {
   int64_t min_memory_bytes_ = 0;
   std::map<std::string, Executor> executors_;
   std::map<std::string, Absence> absences_;  // of those not present, and of one that was marked and has not left yet
-  bool data_was_here_ = false;
+  bool had_data_ = false;
   std::set<std::string> no_trainers_;  // of all that have joined: spares, and whom the job does not want
   std::set<std::string> considered_;   // were in a question to the planner that has its last answer
   int max_trainers_ = 0;

@@ -83,12 +83,12 @@ TEST(ExecutorSetTest, DataAreLackingWhileNoDeviceThatHasThemIsPresent) {
   ExecutorSet executors({.data_devices = {"a0"}});
   EXPECT_TRUE(executors.LacksData());
   executors.Join(ExecutorNamed("b0"));
-  EXPECT_FALSE(executors.data_was_here());
+  EXPECT_FALSE(executors.had_data());
   executors.Join(ExecutorNamed("a0"));
   EXPECT_FALSE(executors.LacksData());
   executors.Leave("a0", 1);
   EXPECT_TRUE(executors.LacksData());
-  EXPECT_TRUE(executors.data_was_here());
+  EXPECT_TRUE(executors.had_data());
   EXPECT_FALSE(ExecutorSet(RunOptions()).LacksData()) << "all have them";
 }
 

@@ -26,17 +26,17 @@ bool Gathering::IsComplete(const ExecutorSet& executors, bool planned) const {
   return known && executors.CountNonSpares() >= min_executors_ && executors.Missing().empty();
 }
 
-std::string Gathering::WhyTooLarge(const ExecutorSet& executors, bool planned) const {
+std::string Gathering::InsufficientMemoryReason(const ExecutorSet& executors, bool planned) const {
   if (!IsComplete(executors, planned)) return "";  // who is missing may have what the others lack
   std::vector<DeviceMemory> devices;
   for (const auto& [name, executor] : executors.present()) {
     if (!executor.spare) devices.push_back({name, executor.memory_bytes});
   }
-  return broker::WhyTooLarge(min_model_memory_, devices);
+  return DescribeInsufficientMemory(min_model_memory_, devices);
 }
 
 bool Gathering::OnlyDataIsMissing(const ExecutorSet& executors, bool planned) const {
-  if (planned || executors.present().empty() || executors.data_was_here() || !executors.LacksData()) return false;
+  if (planned || executors.present().empty() || executors.had_data() || !executors.LacksData()) return false;
   if (closed_) return true;
   const std::vector<std::string> missing = executors.Missing();
   return !missing.empty() && executors.CountNonSpares() + static_cast<int64_t>(missing.size()) >= min_executors_ &&
@@ -64,7 +64,7 @@ Gathering::Verdict Gathering::OnTimer(uint64_t id, ExecutorSet& executors, const
   }
   const auto fail = [](absl::Status failure) { return Verdict{.kind = Verdict::Kind::kFail, .failure = std::move(failure)}; };
   const std::vector<std::string> missing = executors.Missing();
-  if ((executors.data_was_here() || awaits_data()) && executors.LacksData()) return fail(DataLost(at));
+  if ((executors.had_data() || awaits_data()) && executors.LacksData()) return fail(DataLost(at));
   if (OnlyDataIsMissing(executors, at.planned) && min_executors_ == 0) {
     return fail(absl::DeadlineExceededError(
         absl::StrCat("no device that has the training data has joined: ", absl::StrJoin(data_devices_, " or "), " was waited for")));
@@ -89,7 +89,7 @@ void Gathering::AwaitExecutors(const ExecutorSet& executors, const RunPosition& 
     queue.ArmTimer(executor_timeout_s_, "executors that were lost to come back");
     return;
   }
-  const bool open_without_data = min_executors_ > 0 && executors.data_was_here() && executors.LacksData();
+  const bool open_without_data = min_executors_ > 0 && executors.had_data() && executors.LacksData();
   if (OnlyDataIsMissing(executors, at.planned)) {
     if (!data_wait_reported_) {  // mostly it comes in a moment: one of them is always the last
       queue.ArmTimer(kDataWaitNoticeSeconds, "an executor with the training data to join");

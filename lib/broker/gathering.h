@@ -60,7 +60,7 @@ class Gathering {
 
   bool IsComplete(const ExecutorSet& executors, bool planned) const;
   // Why none of those who are here can have the model, in a sentence; empty: nothing is known against it, or others may come.
-  std::string WhyTooLarge(const ExecutorSet& executors, bool planned) const;
+  std::string InsufficientMemoryReason(const ExecutorSet& executors, bool planned) const;
 
   Verdict OnExecutorsChanged(const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue);
   Verdict OnTimer(uint64_t id, ExecutorSet& executors, const RunPosition& at, ActionQueue& queue);

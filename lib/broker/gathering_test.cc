@@ -157,9 +157,9 @@ TEST_F(GatheringTest, DataThatDoNotComeBackEndTheRunAndSayWhereItGoesOn) {
 TEST_F(GatheringTest, TooLittleMemoryIsSaidOnceAllAreHere) {
   Start({.expected = {"a0", "b0"}, .min_model_memory = {.all_bytes = 1000}});
   Join("a0");
-  EXPECT_EQ(gathering_->WhyTooLarge(*executors_, /*planned=*/false), "") << "b0 may have what a0 lacks";
+  EXPECT_EQ(gathering_->InsufficientMemoryReason(*executors_, /*planned=*/false), "") << "b0 may have what a0 lacks";
   Join("b0");
-  EXPECT_NE(gathering_->WhyTooLarge(*executors_, /*planned=*/false), "");
+  EXPECT_NE(gathering_->InsufficientMemoryReason(*executors_, /*planned=*/false), "");
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ void PlanEpoch::Adopt(uint32_t number, RunPlan plan, int64_t last_step, std::map
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
   const bool broken =
       std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return gone_.contains(name); });
-  state_ = broken ? State::kBroken : State::kReturning;
+  state_ = broken ? State::kBroken : State::kRejoining;
 }
 
 void PlanEpoch::SetFigures(const RunPlan& plan) {
@@ -39,7 +39,7 @@ void PlanEpoch::SetDevice(int rank, const std::string& device) { plan_.devices[s
 
 void PlanEpoch::RecordForeign(uint32_t number) { foreign_ = std::max(foreign_, number); }
 
-void PlanEpoch::OnReturn(const std::string& name, uint32_t number) {
+void PlanEpoch::OnRejoined(const std::string& name, uint32_t number) {
   if (number == number_) {
     waiting_.erase(name);
   } else if (plan_.Uses(name)) {
@@ -47,7 +47,7 @@ void PlanEpoch::OnReturn(const std::string& name, uint32_t number) {
   }
 }
 
-void PlanEpoch::OnLostAgain(const std::string& name) {
+void PlanEpoch::OnLost(const std::string& name) {
   if (plan_.Uses(name)) waiting_.insert(name);
 }
 
@@ -127,7 +127,7 @@ bool PlanEpoch::ReplicaZeroHasEnded() const {
   return planned() && std::all_of(begin, begin + plan_.stages(), [this](const std::string& device) { return ended_at_.contains(device); });
 }
 
-int64_t PlanEpoch::EndOfReplicaZero() const { return ended_at_.at(plan_.devices[0]); }
+int64_t PlanEpoch::LastStepOfReplicaZero() const { return ended_at_.at(plan_.devices[0]); }
 
 bool PlanEpoch::EndedBeforeLastStep() const {
   return ReplicaZeroHasEnded() &&
@@ -139,7 +139,7 @@ bool PlanEpoch::IsNoLongerRequired(int rank) const {
   return under_way && rank >= 0 && plan_.ReplicaOf(rank) > 0 && ReplicaZeroHasEnded();
 }
 
-std::vector<int> PlanEpoch::RanksThatLag() const {
+std::vector<int> PlanEpoch::UnfinishedRanks() const {
   std::vector<int> ranks;
   for (int rank = plan_.stages(); rank < static_cast<int>(plan_.devices.size()); ++rank) {
     if (!ended_at_.contains(plan_.devices[static_cast<size_t>(rank)])) ranks.push_back(rank);
@@ -158,9 +158,9 @@ void PlanEpoch::EmitReplicaFailed(int rank, const std::string& what, ActionQueue
 }
 
 void PlanEpoch::EndOtherReplicas(const std::string& why, const ExecutorSet& executors, ActionQueue& queue) {
-  for (const int rank : RanksThatLag()) {
+  for (const int rank : UnfinishedRanks()) {
     const std::string& device = plan_.devices[static_cast<size_t>(rank)];
-    ended_at_[device] = EndOfReplicaZero();
+    ended_at_[device] = LastStepOfReplicaZero();
     if (executors.IsPresent(device)) queue.Push(SendAbort{.name = device, .epoch = number_, .why = why});
   }
 }

@@ -102,17 +102,17 @@ TEST_F(PlanEpochTest, DrainAbortsWhoIsPresentAndHasNotEnded) {
 TEST_F(PlanEpochTest, AdoptedEpochResumesWhenAllAreBack) {
   PlanEpoch epoch(options_);
   epoch.Adopt(4, TwoStages(), 12, {});
-  EXPECT_EQ(epoch.state(), State::kReturning);
+  EXPECT_EQ(epoch.state(), State::kRejoining);
   EXPECT_TRUE(epoch.stepped());
   EXPECT_TRUE(Step(epoch, 13)) << "repeated to the broker that took over";
-  epoch.OnReturn("a0", 4);
-  epoch.OnReturn("s0", 0);
-  EXPECT_FALSE(epoch.Resumes());
-  epoch.OnReturn("b0", 4);
-  EXPECT_TRUE(epoch.Resumes());
-  epoch.OnLostAgain("a0");
-  EXPECT_FALSE(epoch.Resumes());
-  epoch.OnReturn("a0", 4);
+  epoch.OnRejoined("a0", 4);
+  epoch.OnRejoined("s0", 0);
+  EXPECT_FALSE(epoch.CanResume());
+  epoch.OnRejoined("b0", 4);
+  EXPECT_TRUE(epoch.CanResume());
+  epoch.OnLost("a0");
+  EXPECT_FALSE(epoch.CanResume());
+  epoch.OnRejoined("a0", 4);
   epoch.Resume();
   EXPECT_TRUE(epoch.runs());
 }
@@ -120,11 +120,11 @@ TEST_F(PlanEpochTest, AdoptedEpochResumesWhenAllAreBack) {
 TEST_F(PlanEpochTest, AdoptedEpochIsBrokenByAStageWithoutItAndByOneThatIsGone) {
   PlanEpoch epoch(options_);
   epoch.Adopt(4, TwoStages(), 12, {});
-  epoch.OnReturn("b0", 0);
+  epoch.OnRejoined("b0", 0);
   EXPECT_EQ(epoch.state(), State::kBroken);
   EXPECT_TRUE(epoch.adopted());
-  for (const char* name : {"a0", "b0"}) epoch.OnReturn(name, 4);
-  EXPECT_FALSE(epoch.Resumes());
+  for (const char* name : {"a0", "b0"}) epoch.OnRejoined(name, 4);
+  EXPECT_FALSE(epoch.CanResume());
   options_.gone = {"a0"};
   PlanEpoch gone(options_);
   gone.Adopt(4, TwoStages(), 12, {});
@@ -149,12 +149,12 @@ TEST_F(PlanEpochTest, OtherReplicasAreNotRequiredOnceReplicaZeroHasEnded) {
   EXPECT_FALSE(epoch.IsNoLongerRequired(0));
   EXPECT_FALSE(epoch.IsNoLongerRequired(-1));
   EXPECT_TRUE(epoch.EndedBeforeLastStep());
-  EXPECT_THAT(epoch.RanksThatLag(), ElementsAre(2, 3));
+  EXPECT_THAT(epoch.UnfinishedRanks(), ElementsAre(2, 3));
   executors_.Leave("d0", 1);
   epoch.EndOtherReplicas("c0 has failed", executors_, queue_);
   EXPECT_TRUE(epoch.AllEnded());
   EXPECT_THAT(Of<SendAbort>(queue_.Take()), SizeIs(1)) << "d0 is gone";
-  EXPECT_THAT(epoch.RanksThatLag(), IsEmpty());
+  EXPECT_THAT(epoch.UnfinishedRanks(), IsEmpty());
 }
 
 TEST_F(PlanEpochTest, ReportsAreCurrentFromTheirStageOfThisEpoch) {

@@ -122,7 +122,7 @@ void PlanRequests::SetExecutors(RunPlan& plan, const ExecutorSet& executors) con
 }
 
 void PlanRequests::EmitDataStageSelected(int64_t last_step, ActionQueue& queue) const {
-  std::string account = selector_.Account();
+  std::string account = selector_.DescribeChoice();
   if (account.empty()) return;
   queue.Push(EmitEvent{.reason = "DataStageSelected", .step = last_step, .message = std::move(account), .device = selector_.reader()});
 }

@@ -31,12 +31,12 @@ void RecoveryPolicy::OnStep() {
   restored_message_.clear();
 }
 
-absl::Status RecoveryPolicy::Count() {
+absl::Status RecoveryPolicy::CheckRetryLimit() {
   if (++recoveries_ <= max_recoveries_) return absl::OkStatus();
   return absl::UnavailableError(absl::StrFormat("gave up after %d recoveries; the last one was for this: %s", max_recoveries_, cause_));
 }
 
-double RecoveryPolicy::Announce(bool lost, ActionQueue& queue) {
+double RecoveryPolicy::ScheduleRetry(bool lost, ActionQueue& queue) {
   // After a loss the plan is another one, which may go well at once; one that is lost again and again is waited for like a failure.
   constexpr int kLossesAtOnce = 4;
   const double wait_s = RetrySeconds(lost ? std::max(0, retries_without_progress_ - kLossesAtOnce) : retries_without_progress_);

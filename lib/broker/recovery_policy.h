@@ -3,13 +3,13 @@
 //
 // Events in, verdicts out; it orders nothing but what is reported. Not thread-safe.
 //
-//   state                            event           next                         what happens
-//   tries without progress: n        OnStep          0                            a step was made: what is restored next is reported again
-//   n                                OnAwaited       0                            what was missing has been waited for
-//   n                                Count           n                            Unavailable once there were max_recoveries in all
-//   n                                Announce        n + 1                        Recovering; RetrySeconds(n), less after a loss
-//   spares that took stages over: S  ReplaceLost     S and a spare for each lost  false: for one there is none
-//   S                                EmitActivated   none                         SpareActivated of each
+//   state                            event            next                         what happens
+//   tries without progress: n        OnStep           0                            a step was made: what is restored next is reported again
+//   n                                OnAwaited        0                            what was missing has been waited for
+//   n                                CheckRetryLim it n                            Unavailable once there were max_recoveries in all
+//   n                                ScheduleRetry    n + 1                        Recovering; RetrySeconds(n), less after a loss
+//   spares that took stages over: S  ReplaceLost      S and a spare for each lost  false: for one there is none
+//   S                                EmitActivated    none                         SpareActivated of each
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ class RecoveryPolicy {
   void OnStep();
   void OnAwaited() { retries_without_progress_ = 0; }
 
-  absl::Status Count();
+  absl::Status CheckRetryLimit();
   // Seconds until the next try. `lost`: devices of the plan are, so that the next one is another plan.
-  double Announce(bool lost, ActionQueue& queue);
+  double ScheduleRetry(bool lost, ActionQueue& queue);
   // What the epoch begins with; once where several tries are needed until a step is made.
   void EmitRestored(int64_t step, std::string message, ActionQueue& queue);
 

@@ -21,32 +21,32 @@ TEST(RecoveryPolicyTest, TriesWithoutProgressWaitEverLonger) {
   RecoveryPolicy recovery({});
   ActionQueue queue;
   std::vector<double> waits;
-  for (int i = 0; i < 9; ++i) waits.push_back(recovery.Announce(/*lost=*/false, queue));
+  for (int i = 0; i < 9; ++i) waits.push_back(recovery.ScheduleRetry(/*lost=*/false, queue));
   EXPECT_EQ(waits, (std::vector<double>{0, 1, 2, 4, 8, 16, 32, 60, 60}));
   recovery.OnStep();
-  EXPECT_EQ(recovery.Announce(/*lost=*/false, queue), 0);
+  EXPECT_EQ(recovery.ScheduleRetry(/*lost=*/false, queue), 0);
 }
 
 TEST(RecoveryPolicyTest, LossesAreAnsweredAtOnceAFewTimes) {
   RecoveryPolicy recovery({});
   ActionQueue queue;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(recovery.Announce(/*lost=*/true, queue), 0) << i;
-  EXPECT_EQ(recovery.Announce(/*lost=*/true, queue), 1);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(recovery.ScheduleRetry(/*lost=*/true, queue), 0) << i;
+  EXPECT_EQ(recovery.ScheduleRetry(/*lost=*/true, queue), 1);
   recovery.OnAwaited();
-  EXPECT_EQ(recovery.Announce(/*lost=*/true, queue), 0);
+  EXPECT_EQ(recovery.ScheduleRetry(/*lost=*/true, queue), 0);
 }
 
 TEST(RecoveryPolicyTest, GivesUpWithTheLastCause) {
   RecoveryPolicy recovery({.max_recoveries = 1});
   recovery.OnStopping("b0 was lost", 12);
-  EXPECT_TRUE(recovery.Count().ok());
+  EXPECT_TRUE(recovery.CheckRetryLimit().ok());
   ActionQueue queue;
-  recovery.Announce(/*lost=*/true, queue);
+  recovery.ScheduleRetry(/*lost=*/true, queue);
   const EmitEvent reported = Of<EmitEvent>(queue.Take()).back();
   EXPECT_EQ(reported.message, "recovery 1 of at most 1: b0 was lost");
   EXPECT_EQ(reported.step, 12);
   recovery.OnStopping("a0 was lost", 12);
-  EXPECT_EQ(recovery.Count(), absl::UnavailableError("gave up after 1 recoveries; the last one was for this: a0 was lost"));
+  EXPECT_EQ(recovery.CheckRetryLimit(), absl::UnavailableError("gave up after 1 recoveries; the last one was for this: a0 was lost"));
 }
 
 TEST(RecoveryPolicyTest, RestoreIsReportedOnceUntilAStepIsMade) {

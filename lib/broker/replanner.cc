@@ -99,7 +99,7 @@ void Replanner::Decline(const std::vector<std::string>& late_joiners, absl::stri
                        .device = late_joiners.front()});
 }
 
-std::string Replanner::OutlookOf(const Executor& executor, const PlanEpoch& epoch, const ExecutorSet& executors) const {
+std::string Replanner::DescribeLateJoiner(const Executor& executor, const PlanEpoch& epoch, const ExecutorSet& executors) const {
   const RunPlan& plan = epoch.plan();
   const bool runs = epoch.runs() || epoch.state() == PlanEpoch::State::kLoading;
   if (!runs || !executors.IsBelowDesired(plan) || plan.Uses(executor.name) || !executors.MayTrain(executor)) return "";

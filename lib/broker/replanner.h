@@ -62,8 +62,8 @@ class Replanner {
   // The planner's last word on who has come: they get the reason why they idle, and are not asked about again.
   void Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, ExecutorSet& executors,
                ActionQueue& queue);
-  std::string OutlookOf(const Executor& executor, const PlanEpoch& epoch,
-                        const ExecutorSet& executors) const;  // of one that comes late; or empty
+  std::string DescribeLateJoiner(const Executor& executor, const PlanEpoch& epoch,
+                                 const ExecutorSet& executors) const;  // of one that comes late; or empty
 
   void Switch(PlanSwitch plan_switch, const PlanEpoch& epoch, ActionQueue& queue);
   std::optional<RunPlan> TakeSwitch();

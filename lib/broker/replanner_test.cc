@@ -83,7 +83,7 @@ TEST_F(ReplannerWithoutCheckpointsTest, DriftIsReportedAndThePlanStays) {
   EXPECT_THAT(Of<EmitEvent>(queue_.Take()).back().message, HasSubstr("the job keeps no checkpoints"));
   EXPECT_FALSE(replanner_.MayAsk(epoch_.last_step()));
   executors_.RecordTrainers(3);
-  EXPECT_THAT(replanner_.OutlookOf(executors_.at("c0"), epoch_, executors_), HasSubstr("the job keeps no checkpoints"));
+  EXPECT_THAT(replanner_.DescribeLateJoiner(executors_.at("c0"), epoch_, executors_), HasSubstr("the job keeps no checkpoints"));
 }
 
 TEST_F(ReplannerTest, AsksOneQuestionAtATime) {
@@ -155,8 +155,8 @@ TEST_F(ReplannerTest, TakenPlanMeetsWhatTheNextOneNeeded) {
 TEST_F(ReplannerTest, DeclinedJoinersHearWhyAndAreNotAskedAboutAgain) {
   executors_.RecordTrainers(3);
   ASSERT_THAT(executors_.LateJoiners(plan_), ElementsAre("c0"));
-  EXPECT_THAT(replanner_.OutlookOf(executors_.at("c0"), epoch_, executors_), HasSubstr("made over 2 of 3 executors"));
-  EXPECT_EQ(replanner_.OutlookOf(executors_.at("a0"), epoch_, executors_), "") << "it has a stage";
+  EXPECT_THAT(replanner_.DescribeLateJoiner(executors_.at("c0"), epoch_, executors_), HasSubstr("made over 2 of 3 executors"));
+  EXPECT_EQ(replanner_.DescribeLateJoiner(executors_.at("a0"), epoch_, executors_), "") << "it has a stage";
   replanner_.Decline({"c0"}, "another plan does not pay", 20, executors_, queue_);
   EXPECT_EQ(Of<EmitEvent>(queue_.Take()).back().message, "c0 stays a spare: another plan does not pay");
   EXPECT_THAT(executors_.LateJoiners(plan_), IsEmpty());

@@ -50,14 +50,14 @@ void RunCheckpoints::BeginEpoch() {
   lost_.reset();
 }
 
-RunCheckpoints::Added RunCheckpoints::Add(const ShardWritten& event) {
-  if (committing_.contains(event.step) || Covers(event.step)) return Added::kIgnored;
+RunCheckpoints::AddResult RunCheckpoints::Add(const ShardWritten& event) {
+  if (committing_.contains(event.step) || Covers(event.step)) return AddResult::kIgnored;
   if (event.status.ok()) shard_s_ = event.seconds;
   auto& shards = shards_[event.step];
   const bool first_failure =
       !event.status.ok() && std::all_of(shards.begin(), shards.end(), [](const auto& shard) { return shard.second.status.ok(); });
   shards[event.stage] = event;
-  return first_failure ? Added::kFirstFailure : Added::kTaken;
+  return first_failure ? AddResult::kFirstFailure : AddResult::kAccepted;
 }
 
 bool RunCheckpoints::CommitIfComplete(int64_t step, int stages, CommitCheckpoint commit, ActionQueue& queue) {
@@ -81,7 +81,7 @@ bool RunCheckpoints::CommitIfComplete(int64_t step, int stages, CommitCheckpoint
   return whole;
 }
 
-RunCheckpoints::Outcome RunCheckpoints::OnCommitted(const CheckpointCommitted& event, const Moment& at, ActionQueue& queue) {
+RunCheckpoints::Outcome RunCheckpoints::OnCommitted(const CheckpointCommitted& event, const CommitContext& at, ActionQueue& queue) {
   committing_.erase(event.step);
   if (!event.status.ok()) {
     const std::string message = absl::StrFormat("checkpoint of step %d was not saved: %s", event.step, std::string(event.status.message()));
@@ -90,7 +90,7 @@ RunCheckpoints::Outcome RunCheckpoints::OnCommitted(const CheckpointCommitted& e
       return at.runs && event.step >= at.last_step ? Outcome::kLost : Outcome::kFatal;
     }
     queue.Push(EmitEvent{.reason = "CheckpointFailed", .step = event.step, .message = message});
-    return Outcome::kSettled;
+    return Outcome::kContinues;
   }
   if (event.step >= step_) {
     step_ = event.step;
@@ -101,7 +101,7 @@ RunCheckpoints::Outcome RunCheckpoints::OnCommitted(const CheckpointCommitted& e
     }
   }
   queue.Push(EmitEvent{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
-  return Outcome::kSettled;
+  return Outcome::kContinues;
 }
 
 void RunCheckpoints::Replace(ActionQueue& queue) {

@@ -73,7 +73,7 @@ Phase RunState::phase() const {
     case PlanEpoch::State::kEnded:
       return Phase::kFinishing;
     case PlanEpoch::State::kNone:
-    case PlanEpoch::State::kReturning:
+    case PlanEpoch::State::kRejoining:
     case PlanEpoch::State::kBroken:
       break;
   }
@@ -124,7 +124,7 @@ void RunState::Handle(const StopRequested&) {
     case PlanEpoch::State::kLoading:
       Drain("the run is to stop");  // no step has been made since the last checkpoint that would be lost
       break;
-    case PlanEpoch::State::kReturning:
+    case PlanEpoch::State::kRejoining:
     case PlanEpoch::State::kBroken:
       // The stages are making steps and are asked to stop as soon as they are back, unless they have gone, too.
       if (executors().empty()) queue_.ArmTimer(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
@@ -182,7 +182,7 @@ void RunState::Handle(const TimerFired& event) {
       // Where another plan is due, an executor that hangs must not be given a stage of it: it is to stop first, or counts as lost.
       if (epoch_.ReplicaZeroHasEnded() && !EndedForAnotherPlan()) {
         // The step that is waited for is not made any more: stages that do not end are not waited for longer than for a step.
-        for (const int rank : epoch_.RanksThatLag()) epoch_.EmitReplicaFailed(rank, "it has not ended", queue_);
+        for (const int rank : epoch_.UnfinishedRanks()) epoch_.EmitReplicaFailed(rank, "it has not ended", queue_);
         EndOtherReplicas("replica 0 has ended long ago");
         break;
       }

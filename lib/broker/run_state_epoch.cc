@@ -118,7 +118,7 @@ void RunState::Handle(const StageEnded& event) {
 void RunState::OnStageFailed(const StageEnded& event) {
   const std::string where = epoch_.AtStage(event.name, event.status);
   if (const int rank = plan().RankOf(event.name); epoch_.IsNoLongerRequired(rank)) {
-    epoch_.OnEnded(event.name, epoch_.EndOfReplicaZero());
+    epoch_.OnEnded(event.name, epoch_.LastStepOfReplicaZero());
     epoch_.EmitReplicaFailed(rank, std::string(event.status.message()), queue_);
     EndOtherReplicas(absl::StrCat(event.name, " has failed"));
   } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
@@ -183,13 +183,13 @@ void RunState::Handle(const ShardWritten& event) {
     return;
   }
   switch (checkpoints_.Add(event)) {
-    case RunCheckpoints::Added::kIgnored:
+    case RunCheckpoints::AddResult::kIgnored:
       return;
-    case RunCheckpoints::Added::kFirstFailure:
+    case RunCheckpoints::AddResult::kFirstFailure:
       Handle(CheckpointCommitted{.step = event.step, .status = event.status});
       if (IsOver()) return;
       break;
-    case RunCheckpoints::Added::kTaken:
+    case RunCheckpoints::AddResult::kAccepted:
       break;
   }
   CommitIfComplete(event.step);
@@ -203,7 +203,7 @@ void RunState::CommitIfComplete(int64_t step) {
 void RunState::Handle(const CheckpointCommitted& event) {
   const bool is_last = (phase() == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= total_steps() || stop_requested_;
   switch (checkpoints_.OnCommitted(event, {.is_last = is_last, .runs = epoch_.runs(), .last_step = last_step()}, queue_)) {
-    case RunCheckpoints::Outcome::kSettled:
+    case RunCheckpoints::Outcome::kContinues:
       MaybeFinish();
       break;
     case RunCheckpoints::Outcome::kLost:
@@ -258,7 +258,7 @@ void RunState::Recover() {
     return;
   }
   if (AwaitsData(Gathering::State::kDataThenRecovery)) return;
-  if (absl::Status counted = recovery_.Count(); !counted.ok()) {
+  if (absl::Status counted = recovery_.CheckRetryLimit(); !counted.ok()) {
     Fail(std::move(counted));
     return;
   }
@@ -267,7 +267,7 @@ void RunState::Recover() {
     MeasureNext();
     return;
   }
-  const double wait_s = recovery_.Announce(/*lost=*/!executors_.AllPresent(plan().devices), queue_);
+  const double wait_s = recovery_.ScheduleRetry(/*lost=*/!executors_.AllPresent(plan().devices), queue_);
   if (wait_s == 0) {
     Retry();
     return;

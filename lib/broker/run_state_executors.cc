@@ -34,17 +34,18 @@ void RunState::Handle(const ExecutorJoined& event) {
         .name = executor.name, .epoch = event.epoch, .why = "the broker that began this plan epoch is gone, and its journal, too"});
   }
   if (epoch_.adopted()) {
-    epoch_.OnReturn(executor.name, event.epoch);
+    epoch_.OnRejoined(executor.name, event.epoch);
     ResumeAdopted(/*time_is_up=*/false);
     return;
   }
   const bool gathers = phase() == Phase::kGathering, awaits_data = gathering_.awaits_data();
   if (!same_process && (!gathers || awaits_data)) {
-    Push(EmitEvent{.reason = "ExecutorJoined",
-                   .step = last_step(),
-                   .message = absl::StrCat(executor.name, " joined as a spare", replanner_.OutlookOf(executor, epoch_, executors_)),
-                   .device = executor.name,
-                   .pid = executor.pid});
+    Push(
+        EmitEvent{.reason = "ExecutorJoined",
+                  .step = last_step(),
+                  .message = absl::StrCat(executor.name, " joined as a spare", replanner_.DescribeLateJoiner(executor, epoch_, executors_)),
+                  .device = executor.name,
+                  .pid = executor.pid});
   } else if (!same_process && options_.min_executors > 0) {  // whose names were unknown: somebody may be waiting for them to come
     Push(EmitEvent{.reason = "ExecutorConnected",
                    .step = last_step(),
@@ -67,7 +68,7 @@ void RunState::Handle(const ExecutorLeft& event) {
   requests_.OnLost(event.name);
   measurement_.Lost(event.name);
   if (epoch_.adopted()) {
-    epoch_.OnLostAgain(event.name);
+    epoch_.OnLost(event.name);
     return;
   }
   if (phase() == Phase::kFinishing && !checkpoints_.UnderWay()) return;
@@ -186,7 +187,7 @@ void RunState::RejectExecutor(const std::string& name, const std::string& why) {
 // had the time to come back, or a device that is still dialling would be taken for lost.
 void RunState::ResumeAdopted(bool time_is_up) {
   for (const int64_t step : checkpoints_.Collecting()) CommitIfComplete(step);
-  if (epoch_.Resumes()) {
+  if (epoch_.CanResume()) {
     epoch_.Resume();
     BeginMonitoring();
     queue_.ArmTimer(kFirstStepSeconds, "a step after the broker came back");

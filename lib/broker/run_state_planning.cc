@@ -15,7 +15,7 @@ bool RunState::RefuseTooLarge() {
   // Of devices that are known the planner says more.
   const auto is_known = [this](const auto& executor) { return measurement_.Knows(executor.first); };
   if (std::all_of(executors().begin(), executors().end(), is_known)) return false;
-  const std::string why = gathering_.WhyTooLarge(executors_, epoch_.planned());
+  const std::string why = gathering_.InsufficientMemoryReason(executors_, epoch_.planned());
   if (why.empty()) return false;
   if (!AwaitLost(absl::StrCat(scheduler::plan_errors::kInsufficientMemory, ": ", why))) {
     Fail(absl::ResourceExhaustedError(why), scheduler::plan_errors::kInsufficientMemory);
