@@ -55,7 +55,7 @@ void StageMetrics::Report(const std::string& device, int stage, const v1::StageT
   for (const v1::LinkBytes& link : times.links()) Link(device, link);
 }
 
-void StageMetrics::Sent(const std::string& device, const v1::LinkBytes& link) {
+void StageMetrics::RecordSent(const std::string& device, const v1::LinkBytes& link) {
   const base::MutexLock lock(mutex_);
   Link(device, link);
 }

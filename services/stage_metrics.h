@@ -20,7 +20,7 @@ class StageMetrics {
 
   // Reports of `device` count from 0 again; stages and links of the plan before are no more.
   void NewPlan();
-  void Sent(const std::string& device, const v1::LinkBytes& link);  // of a link alone
+  void RecordSent(const std::string& device, const v1::LinkBytes& link);  // of a link alone
   void Report(const std::string& device, int stage, const v1::StageTimes& times);
 
  private:

@@ -6,7 +6,7 @@
 //   state                            event            next                         what happens
 //   tries without progress: n        OnStep           0                            a step was made: what is restored next is reported again
 //   n                                OnAwaited        0                            what was missing has been waited for
-//   n                                CheckRetryLim it n                            Unavailable once there were max_recoveries in all
+//   n                                CheckRetryLimit  n                            Unavailable once there were max_recoveries in all
 //   n                                ScheduleRetry    n + 1                        Recovering; RetrySeconds(n), less after a loss
 //   spares that took stages over: S  ReplaceLost      S and a spare for each lost  false: for one there is none
 //   S                                EmitActivated    none                         SpareActivated of each

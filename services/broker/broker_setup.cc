@@ -60,11 +60,11 @@ int64_t TargetsPerStep(const job::Spec& spec) {
 
 PlanFunction PlanFunctionOf(const BrokerFlags& flags, const Credentials& credentials, const job::FusionJob& job,
                             const std::string& job_document) {
-  return AskScheduler({.channel = SchedulerChannel(flags.scheduler_address, credentials.channel),
-                       .job = job,
-                       .job_document = job_document,
-                       .base_directory = flags.base_directory,
-                       .open = flags.open});
+  return SchedulerPlanFunction({.channel = SchedulerChannel(flags.scheduler_address, credentials.channel),
+                                .job = job,
+                                .job_document = job_document,
+                                .base_directory = flags.base_directory,
+                                .open = flags.open});
 }
 
 absl::Status AddKnownProfiles(const std::string& file, const job::FusionJob& job, const std::optional<job::LinkTable>& topology,
@@ -84,9 +84,9 @@ void ShareFolder(const std::string& folder, BrokerSetup& setup) {
     return;
   }
   setup.shared_folder = *std::move(shared);
-  setup.attendance.welcome.set_shared_token_file(setup.shared_folder.file());
-  setup.attendance.welcome.set_shared_token(setup.shared_folder.token());
-  setup.attendance.welcome.set_machine(MachineIdentity());
+  setup.sessions.welcome.set_shared_token_file(setup.shared_folder.file());
+  setup.sessions.welcome.set_shared_token(setup.shared_folder.token());
+  setup.sessions.welcome.set_machine(MachineIdentity());
 }
 
 // For a site of which no executor is there. Where whole copies are kept little is lost by going on without it. Else all steps may be: then
@@ -95,13 +95,13 @@ std::chrono::milliseconds SiteAbsenceTimeout(bool has_copies) { return has_copie
 
 // What a run goes on from where a checkpoint cannot be restored.
 FindFallbackFunction AnotherCheckpointOf(const job::FusionJob& job, const BrokerFlags& flags, const std::string& directory,
-                                         const DeferredEventSink& tell) {
-  return [job, directory, tell, output = flags.output_directory,
+                                         const DeferredEventSink& emit) {
+  return [job, directory, emit, output = flags.output_directory,
           base = flags.base_directory](const checkpoint::CheckpointFilter& eligible) -> absl::StatusOr<CheckpointFound> {
     // Places of its own: those of the run's archives are in use.
     FUSIONLLM_ASSIGN_OR_RETURN(const auto mirrors,
-                               CheckpointMirrors::Make(job, output, objectstore::ProcessEnvironment, {}, ForwardTo(tell)));
-    return FindFallbackCheckpoint(job, directory, base, mirrors->places(), eligible);
+                               CheckpointMirrors::Make(job, output, objectstore::ProcessEnvironment, {}, ForwardTo(emit)));
+    return FindFallbackCheckpoint(job, directory, base, mirrors->targets(), eligible);
   };
 }
 
@@ -130,10 +130,10 @@ class Preparation {
     FUSIONLLM_RETURN_IF_ERROR(CheckServedPlaintext(flags_.tls_directory, flags_.insecure, flags_.listen_address));
     FUSIONLLM_ASSIGN_OR_RETURN(credentials_, LoadCredentials(flags_.tls_directory, "broker"));
     setup_.credentials = credentials_.enrolling_server;
-    setup_.attendance.build_version = kBuildVersion;
-    setup_.attendance.attempt = flags_.attempt;
-    setup_.attendance.require_certificate = credentials_.secure;
-    v1::Welcome& welcome = setup_.attendance.welcome;
+    setup_.sessions.build_version = kBuildVersion;
+    setup_.sessions.attempt = flags_.attempt;
+    setup_.sessions.require_certificate = credentials_.secure;
+    v1::Welcome& welcome = setup_.sessions.welcome;
     welcome.set_job_document(job_text_);
     welcome.set_output_directory(flags_.output_directory);
     welcome.set_base_directory(flags_.base_directory);
@@ -158,7 +158,7 @@ class Preparation {
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string text, ReadText(flags_.topology_file));
     FUSIONLLM_ASSIGN_OR_RETURN(const job::Topology topology, job::ParseTopology(text, flags_.topology_file));
     FUSIONLLM_ASSIGN_OR_RETURN(links_, job::LinkTable::Create(topology));
-    setup_.attendance.welcome.set_topology_document(text);
+    setup_.sessions.welcome.set_topology_document(text);
     for (const job::LinkTable::Place& place : links_->devices()) {
       loop_options_.order_of_device.emplace(place.device.name, static_cast<int>(loop_options_.order_of_device.size()));
       loop_options_.site_of_device[place.device.name] = topology.spec.sites[place.site].name;
@@ -201,10 +201,10 @@ class Preparation {
     FUSIONLLM_RETURN_IF_ERROR(CleanUp(loop_options_.checkpoint_directory, flags_.resume_journal));
     FUSIONLLM_ASSIGN_OR_RETURN(setup_.mirrors, CheckpointMirrors::Make(
                                                    job_, flags_.output_directory, objectstore::ProcessEnvironment,
-                                                   [this](int64_t n) { news_(n); }, ForwardTo(tell_)));
+                                                   [this](int64_t n) { news_(n); }, ForwardTo(emit_)));
     if (flags_.fresh) return GoAboveOthers();
     // A broker that takes a run over asks no store for what the run has at hand.
-    std::vector<archive::MirrorTarget*> places = setup_.mirrors->places();
+    std::vector<archive::MirrorTarget*> places = setup_.mirrors->targets();
     if (flags_.resume_journal && HasCheckpoints()) places.clear();
     if (std::string& resume = job_.spec.checkpoint->resume; base::IsUri(resume)) {
       FUSIONLLM_ASSIGN_OR_RETURN(resume, Fetched("spec.checkpoint.resume", resume));
@@ -233,7 +233,7 @@ class Preparation {
     if (job::DataRulesOf(job.spec.data) == job::DataRulesOf(before)) return;
     // Other than what everybody makes of the job's text.
     job_text_ = job::ToYaml(job);
-    setup_.attendance.welcome.set_job_document(job_text_);
+    setup_.sessions.welcome.set_job_document(job_text_);
     loop_options_.job_hash = base::StableHash(job_text_);
     rules_kept_ = absl::StrFormat(
         "the checkpoint's run had %s, and this one keeps to it; with spec.data.encoding and spec.data.validation.split written down the "
@@ -258,7 +258,7 @@ class Preparation {
 
   // A run that begins at step 0 numbers its checkpoints behind those that others have left in its places, and removes none of them.
   absl::Status GoAboveOthers() {
-    FUSIONLLM_ASSIGN_OR_RETURN(const int64_t newest, OfNamedPlace(archive::LatestSequence(setup_.mirrors->places())));
+    FUSIONLLM_ASSIGN_OR_RETURN(const int64_t newest, OfNamedPlace(archive::LatestSequence(setup_.mirrors->targets())));
     others_sequence_ = newest == 0 ? 0 : newest + 1;
     return absl::OkStatus();
   }
@@ -275,7 +275,7 @@ class Preparation {
   absl::StatusOr<std::string> Fetched(const char* field, const std::string& uri) {
     absl::StatusOr<std::string> path = FetchCheckpoint(
         uri, absl::StrCat(flags_.output_directory, "/", kFetchedObjects), objectstore::ProcessEnvironment, [this](int64_t n) { news_(n); },
-        *tell_);
+        *emit_);
     if (path.ok()) return path;
     return OfNamedPlace(
         absl::StatusOr<std::string>(absl::Status(path.status().code(), absl::StrCat(field, ": ", std::string(path.status().message())))));
@@ -302,7 +302,7 @@ class Preparation {
   absl::Status CheckRemoteStart(const std::string& from) const {
     const absl::StatusOr<opdag::Graph> graph = workload::BuildForwardGraph(job_, flags_.base_directory);
     if (!graph.ok()) return absl::OkStatus();  // said where it is needed
-    const auto retried = [this](const std::string& sentence) { (*tell_)(StoreRetried(sentence)); };
+    const auto retried = [this](const std::string& sentence) { (*emit_)(StoreRetried(sentence)); };
     const absl::Status fits = workload::CheckRemoteStart(job_, *graph, from, retried).status();
     if (fits.ok() || absl::IsUnavailable(fits)) return fits;
     const bool of_another = absl::IsInvalidArgument(fits) || absl::IsUnimplemented(fits) || absl::IsDataLoss(fits);
@@ -336,20 +336,20 @@ class Preparation {
     setup_.shard_fetcher = std::make_unique<ShardFetcher>(ShardFetcherOptions{
         .absence_timeout =
             SiteAbsenceTimeout(KeptInStore() || (job_.spec.checkpoint.has_value() && job_.spec.checkpoint->replica.has_value())),
-        .fixed_executors = flags_.alone});
+        .fixed_executors = flags_.closed});
     setup_.exchange = std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = checkpoints,
                                                                                      .init_from = init_from_,
                                                                                      .total_steps = job_.spec.training.steps,
                                                                                      .require_certificate = credentials_.secure,
                                                                                      .shard_fetcher = setup_.shard_fetcher.get(),
                                                                                      .calls = setup_.calls.get()});
-    setup_.attendance.calls = setup_.calls.get();
+    setup_.sessions.calls = setup_.calls.get();
     loop_options_.exchange = setup_.exchange.get();
     loop_options_.graph = workload::BuildForwardGraph(job_, flags_.base_directory);
     if (loop_options_.graph.ok()) run_options_.min_model_memory = MinModelMemoryOf(*loop_options_.graph, job_.spec);
     loop_options_.shard_fetcher = setup_.shard_fetcher.get();
     if (checkpoints.empty()) return absl::OkStatus();
-    setup_.attendance.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {
+    setup_.sessions.add_to_welcome = [checkpoints](const v1::Hello& hello, v1::Welcome& welcome) {
       if (!hello.holds_shards()) return;
       const absl::StatusOr<checkpoint::ShardsId> id = checkpoint::ShardsIdOf(checkpoints);
       if (!id.ok()) {
@@ -390,7 +390,7 @@ class Preparation {
       loop_options_.first_sequence = std::max(loop_options_.first_sequence, others_sequence_);
       loop_options_.contents = workload::FingerprintInputs(job_, flags_.base_directory);
       loop_options_.contents.merge(start_.contents);
-      loop_options_.find_fallback = AnotherCheckpointOf(job_, flags_, folder, tell_);
+      loop_options_.find_fallback = AnotherCheckpointOf(job_, flags_, folder, emit_);
       loop_options_.on_checkpoint = [mirrors = setup_.mirrors.get()](const std::string& path, int64_t step) { mirrors->Offer(path, step); };
     }
     const std::string checkpoints = loop_options_.checkpoint_directory;
@@ -400,7 +400,7 @@ class Preparation {
                                                                                    .total_steps = job_.spec.training.steps,
                                                                                    .text = IsText(job_.spec),
                                                                                    .saves_checkpoints = SavesCheckpoints(),
-                                                                                   .kept_elsewhere = KeptInStore()});
+                                                                                   .stored_remotely = KeptInStore()});
     broker::RunState state(run_options_);
     RunLog log(stdout, TargetsPerStep(job_.spec), job_.spec.training.global_batch_size);
     if (adopt) {
@@ -409,7 +409,7 @@ class Preparation {
       log.RestoreFrom(past);
       FUSIONLLM_RETURN_IF_ERROR(LogAndRecord(taken_up, log, journal));
     } else {
-      for (const broker::EmitEvent& news : NewsOfStart(start_, run_options_.start_step, rules_kept_)) {
+      for (const broker::EmitEvent& news : StartupEvents(start_, run_options_.start_step, rules_kept_)) {
         log.Event(news);
         setup_.run_metrics->Event(news);
       }
@@ -420,7 +420,7 @@ class Preparation {
     if (setup_.mirrors != nullptr) {
       setup_.mirrors->Start(
           first_sequence, [loop = setup_.loop.get()](broker::EmitEvent news) { loop->LogEvent(std::move(news)); },
-          [run_metrics = setup_.run_metrics.get()](int64_t step) { run_metrics->CheckpointKept(step); },
+          [run_metrics = setup_.run_metrics.get()](int64_t step) { run_metrics->CheckpointStored(step); },
           [recall = setup_.shard_fetcher.get()](const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
                                                 const std::stop_token& stop, const std::function<void()>& moved) {
             for (const checkpoint::FileEntry& file : files) {
@@ -432,7 +432,7 @@ class Preparation {
       setup_.mirrors->OfferAll(checkpoints, first_sequence);
     }
     RunLoop* const loop = setup_.loop.get();
-    *tell_ = [loop](broker::EmitEvent news) { loop->LogEvent(std::move(news)); };
+    *emit_ = [loop](broker::EmitEvent news) { loop->LogEvent(std::move(news)); };
     setup_.exchange->OnProgress([loop] { loop->OnTransferProgress(); });
     setup_.exchange->OnUnusable(
         [loop](uint32_t epoch, const std::string& path, const absl::Status& why) { loop->OnCheckpointUnusable(epoch, path, why); });
@@ -486,8 +486,8 @@ class Preparation {
   std::string init_from_;   // a path; empty: nothing
   int64_t others_sequence_ = 0;
   FetchProgressReporter news_;
-  const DeferredEventSink tell_ =
-      std::make_shared<CheckpointMirrors::Tell>([](const broker::EmitEvent& news) { RunLog(stdout, 0, 0).Event(news); });
+  const DeferredEventSink emit_ =
+      std::make_shared<CheckpointMirrors::EventSink>([](const broker::EmitEvent& news) { RunLog(stdout, 0, 0).Event(news); });
   RunLoopOptions loop_options_;
   broker::RunOptions run_options_;
   BrokerSetup setup_;

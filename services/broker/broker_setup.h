@@ -35,7 +35,7 @@ struct BrokerFlags {
   double executor_timeout_seconds = 0;    // > 0: broker::RunOptions::executor_timeout_s, and waits_for_executors
   std::optional<int64_t> attempt;         // of the job; nothing: not known
   bool open = false;                      // enroll executors of other machines
-  bool alone = false;                     // no executors come but those that are expected
+  bool closed = false;                    // no executors come but those that are expected
   bool fresh = false;
   bool resume_journal = false;
   bool events_in_log = true;  // RunLoopOptions
@@ -50,7 +50,7 @@ struct BrokerSetup {
   std::unique_ptr<RunMetrics> run_metrics;
   std::unique_ptr<RunLoop> loop;
   std::unique_ptr<CheckpointMirrors> mirrors;  // its threads tell the loop: they end before that goes. Null: the job keeps no checkpoints
-  ExecutorSessionsOptions attendance;
+  ExecutorSessionsOptions sessions;
   std::function<absl::StatusOr<v1::EnrollResponse>(const v1::EnrollRequest&, const NameInUse&)> enroll;
   RenewHandler renew;                                                                     // null: no certificates are renewed here
   std::function<void(const std::string& name)> on_connected = [](const std::string&) {};  // called for every executor

@@ -33,20 +33,20 @@ void CheckpointMirrors::Add(const std::string& path, bool first, int64_t keep, i
   archive::MirrorOptions options{.keep = keep, .every_steps = every_steps};
   options.tell = [this, first](const archive::MirrorEvent& news) {
     if (first && news.copied && kept_) kept_(news.step);
-    if (tell_) tell_({.reason = news.copied ? "CheckpointCopied" : "CheckpointCopyFailed", .step = news.step, .message = news.message});
+    if (emit_) emit_({.reason = news.copied ? "CheckpointCopied" : "CheckpointCopyFailed", .step = news.step, .message = news.message});
   };
   options.retried = [this](const std::string& sentence) {
-    if (tell_) tell_(StoreRetried(sentence));
+    if (emit_) emit_(StoreRetried(sentence));
   };
   copies_.push_back({.first = first, .mirror = std::make_unique<archive::Mirror>(make, std::move(options))});
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointMirrors>> CheckpointMirrors::Make(const job::FusionJob& job, const std::string& output_directory,
                                                                            const objectstore::Environment& environment, Progress progress,
-                                                                           Tell tell) {
+                                                                           EventSink emit) {
   std::unique_ptr<CheckpointMirrors> mirrors(new CheckpointMirrors());
   mirrors->progress_ = std::move(progress);
-  mirrors->tell_ = std::move(tell);
+  mirrors->emit_ = std::move(emit);
   if (!job.spec.checkpoint.has_value()) return mirrors;
   const job::Checkpoint& checkpoint = *job.spec.checkpoint;
   objectstore::StoreSettings settings;
@@ -65,15 +65,15 @@ absl::StatusOr<std::unique_ptr<CheckpointMirrors>> CheckpointMirrors::Make(const
   return mirrors;
 }
 
-std::vector<archive::MirrorTarget*> CheckpointMirrors::places() const {
+std::vector<archive::MirrorTarget*> CheckpointMirrors::targets() const {
   std::vector<archive::MirrorTarget*> places;
   for (const Copies& copies : copies_) places.push_back(&copies.mirror->place());
   return places;
 }
 
-void CheckpointMirrors::Start(int64_t first_sequence, Tell tell, std::function<void(int64_t step)> kept,
+void CheckpointMirrors::Start(int64_t first_sequence, EventSink emit, std::function<void(int64_t step)> kept,
                               const archive::Mirror::Gather& gather) {
-  tell_ = std::move(tell);
+  emit_ = std::move(emit);
   kept_ = std::move(kept);
   progress_ = nullptr;
   for (const Copies& copies : copies_) {
@@ -95,7 +95,7 @@ void CheckpointMirrors::Offer(const std::string& folder, int64_t step) {
   for (const Copies& copies : copies_) copies.mirror->Offer(folder, step);
 }
 
-std::string CheckpointMirrors::Behind() const {
+std::string CheckpointMirrors::DescribeLag() const {
   std::vector<std::string> names;
   for (const Copies& copies : copies_) {
     if (copies.mirror->behind()) names.push_back(copies.mirror->place().name());
@@ -113,8 +113,8 @@ absl::Status CheckpointMirrors::Finish(absl::Duration timeout, const std::stop_t
         absl::StrCat("the last checkpoint is whole in the run's folder, and not in ", name, ": ", std::string(status.message()));
     if (copies.first) {
       result = absl::UnavailableError(sentence);
-    } else if (tell_) {
-      tell_({.reason = "CheckpointCopyFailed", .message = sentence});
+    } else if (emit_) {
+      emit_({.reason = "CheckpointCopyFailed", .message = sentence});
     }
   }
   return result;
@@ -124,11 +124,11 @@ broker::EmitEvent StoreRetried(const std::string& sentence) { return {.reason = 
 
 absl::StatusOr<std::string> FetchCheckpoint(const std::string& text, const std::string& scratch,
                                             const objectstore::Environment& environment, const CheckpointMirrors::Progress& progress,
-                                            const CheckpointMirrors::Tell& tell) {
+                                            const CheckpointMirrors::EventSink& emit) {
   FUSIONLLM_ASSIGN_OR_RETURN(base::ObjectUri uri, base::ParseObjectUri(text));
   FUSIONLLM_ASSIGN_OR_RETURN(objectstore::StoreSettings settings, objectstore::SettingsFrom(environment));
-  objectstore::ObjectStore store(std::move(settings), {.progress = progress, .retried = [&tell](const std::string& sentence) {
-                                                         if (tell) tell(StoreRetried(sentence));
+  objectstore::ObjectStore store(std::move(settings), {.progress = progress, .retried = [&emit](const std::string& sentence) {
+                                                         if (emit) emit(StoreRetried(sentence));
                                                        }});
   FUSIONLLM_ASSIGN_OR_RETURN(uri, archive::FollowLatest(store, uri));
   FUSIONLLM_ASSIGN_OR_RETURN(std::string path, objectstore::Fetch(store, uri, scratch));

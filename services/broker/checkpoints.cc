@@ -81,7 +81,7 @@ absl::StatusOr<CheckpointFound> FindFallbackCheckpoint(const job::FusionJob& job
   return named;
 }
 
-std::vector<broker::EmitEvent> NewsOfStart(const CheckpointFound& start, int64_t step, const std::string& rules_kept) {
+std::vector<broker::EmitEvent> StartupEvents(const CheckpointFound& start, int64_t step, const std::string& rules_kept) {
   std::vector<broker::EmitEvent> news;
   for (const std::string& sentence : start.skipped) news.push_back({.reason = "CheckpointSkipped", .step = step, .message = sentence});
   if (!start.fetched_from.empty()) {

@@ -35,7 +35,7 @@ absl::StatusOr<CheckpointFound> FindFallbackCheckpoint(const job::FusionJob& job
                                                        const checkpoint::CheckpointFilter& eligible);
 
 // What users read of the checkpoint that a run goes on from at `step`. `rules_kept`: what of its data's rules the job does not say.
-std::vector<broker::EmitEvent> NewsOfStart(const CheckpointFound& start, int64_t step, const std::string& rules_kept);
+std::vector<broker::EmitEvent> StartupEvents(const CheckpointFound& start, int64_t step, const std::string& rules_kept);
 
 // The residuals of error feedback that a checkpoint holds, by name. Errors: those of checkpoint::CheckpointReader.
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint);

@@ -41,7 +41,7 @@ absl::Status Enrollment::CheckToken(const std::string& text, absl::Time now) {
 }
 
 void Enrollment::ExpireNames(const NameInUse& in_use, absl::Time now) {
-  std::erase_if(book_->enrolled, [&](const auto& entry) { return now - entry.second.last >= kForgottenAfter && !in_use(entry.first); });
+  std::erase_if(book_->enrolled, [&](const auto& entry) { return now - entry.second.last >= kEnrollmentExpiry && !in_use(entry.first); });
 }
 
 absl::StatusOr<std::string> Enrollment::AllocateName(const std::string& wanted, const NameInUse& in_use, absl::Time now) {

@@ -31,11 +31,11 @@ class Enrollment {
   static constexpr int kWrongTokensPerMinute = 30;
   static constexpr int kEnrolledMax = 256;  // at a time
   // How long a name is kept for an executor that has enrolled and not yet connected.
-  static constexpr absl::Duration kHeldFor = absl::Seconds(30);
+  static constexpr absl::Duration kNameHoldTime = absl::Seconds(30);
   // How soon an executor that has come and gone may enroll again: one that crashes at each start does not use up the certificates.
   static constexpr absl::Duration kReenrollAfter = absl::Seconds(5);
   // How long after it has enrolled an executor that is not there any more takes a place of kEnrolledMax.
-  static constexpr absl::Duration kForgottenAfter = absl::Hours(1);
+  static constexpr absl::Duration kEnrollmentExpiry = absl::Hours(1);
 
   // Names are compared without case. Reads ca.pem, ca.key and token of `folder`. `taken`: names of this machine's executors. `job_document`
   // goes to those who enroll. Errors: NotFound or InvalidArgument naming the file.
@@ -61,7 +61,7 @@ class Enrollment {
     base::Mutex mutex;
     struct Enrolled {
       absl::Time last;
-      absl::Duration held_for = kHeldFor;
+      absl::Duration held_for = kNameHoldTime;
     };
     std::map<std::string, Enrolled, security::CaseInsensitiveLess> enrolled ABSL_GUARDED_BY(mutex);  // by name
     absl::Time minute_began ABSL_GUARDED_BY(mutex) = absl::InfinitePast();

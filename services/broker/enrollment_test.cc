@@ -93,7 +93,7 @@ TEST_F(EnrollmentTest, NamesInUseAndNamesOfServicesAreRefused) {
 
 TEST_F(EnrollmentTest, ANameIsFreeAgainWhenItsExecutorHasGone) {
   ASSERT_TRUE(Enroll("lab-3", token_).ok());
-  now_ += Enrollment::kHeldFor;
+  now_ += Enrollment::kNameHoldTime;
   connected_ = "lab-3";
   EXPECT_EQ(Enroll("lab-3", token_).status().code(), absl::StatusCode::kAlreadyExists);
   connected_ = "";
@@ -139,7 +139,7 @@ TEST_F(EnrollmentTest, CertificatesRunOut) {
 TEST_F(EnrollmentTest, PlacesOfExecutorsThatAreLongGoneAreGivenBackButNotOfThoseThatAreThere) {
   for (int i = 0; i < Enrollment::kEnrolledMax; ++i) ASSERT_TRUE(Enroll("", token_).ok()) << i;
   connected_ = "joined-0";
-  now_ += Enrollment::kForgottenAfter;
+  now_ += Enrollment::kEnrollmentExpiry;
   for (int i = 0; i < Enrollment::kEnrolledMax - 1; ++i) ASSERT_TRUE(Enroll("", token_).ok()) << i;
   EXPECT_EQ(Enroll("", token_).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Enroll("joined-0", token_).status().code(), absl::StatusCode::kAlreadyExists);

@@ -47,7 +47,7 @@ bool AreSeconds(std::initializer_list<double> values) {
 // So many that no sum of them runs over.
 bool IsCount(int64_t bytes) { return bytes >= 0 && bytes <= kMaxBytes; }
 
-bool IsSane(const v1::LinkBytes& link) {
+bool IsPlausible(const v1::LinkBytes& link) {
   const auto counts = [](const auto& bytes) { return std::all_of(bytes.begin(), bytes.end(), [](int64_t b) { return IsCount(b); }); };
   return IsCount(link.wire_bytes_sent()) && IsCount(link.evaluation_bytes_sent()) && counts(link.wire_bytes_sent_by_class()) &&
          counts(link.wire_bytes_received_by_class()) && link.wire_bytes_sent_by_class_size() <= kMaxClasses &&
@@ -55,7 +55,7 @@ bool IsSane(const v1::LinkBytes& link) {
          IsWithin(link.bandwidth_bytes_per_second(), 0, kMaxBytesPerSecond) && AreSeconds({link.rtt_seconds()});
 }
 
-bool IsSane(const v1::CodecBackoff& backoff) {
+bool IsPlausible(const v1::CodecBackoff& backoff) {
   return !backoff.value().empty() && backoff.value().size() <= kLongestName && backoff.kind().size() <= kLongestName &&
          compression::ParseCodecSpec(backoff.from()).ok() && compression::ParseCodecSpec(backoff.to()).ok() &&
          IsWithin(backoff.relative_error(), 0, kMaxSeconds) && IsWithin(backoff.cosine(), -1.01, 1.01) &&
@@ -178,12 +178,12 @@ broker::StageEnded StageEndedOf(const std::string& name, const v1::StageEnded& e
           .not_finite = ended.not_finite()};
 }
 
-bool IsSane(const std::string& name, const v1::StageTimes& times) {
+bool IsPlausible(const std::string& name, const v1::StageTimes& times) {
   const bool sane = times.step() >= 0 && times.epoch_steps() >= 0 &&
                     std::abs(times.wait_seconds()) <= kMaxSeconds &&  // a difference of measurements
                     AreSeconds({times.busy_seconds(), times.forward_seconds(), times.backward_seconds(), times.lateness_seconds(),
                                 times.epoch_busy_seconds(), times.epoch_lateness_seconds()}) &&
-                    std::all_of(times.links().begin(), times.links().end(), [](const v1::LinkBytes& link) { return IsSane(link); });
+                    std::all_of(times.links().begin(), times.links().end(), [](const v1::LinkBytes& link) { return IsPlausible(link); });
   if (!sane) WarnDropped(name, absl::StrFormat("times of step %d that are not finite or out of range", times.step()));
   return sane;
 }
@@ -203,7 +203,7 @@ std::vector<std::pair<std::string, v1::LinkBytes>> LastTrafficOf(const std::vect
   if (!planned(name)) return traffic;
   for (const v1::LinkBytes& link : ended.links()) {
     if (!planned(link.peer()) || link.peer() == name) continue;
-    if (!IsSane(link)) {
+    if (!IsPlausible(link)) {
       WarnDropped(name, "bytes of its last link report that are out of range");
       continue;
     }
@@ -226,7 +226,7 @@ broker::StageMeasured StageMeasuredOf(const std::string& name, const v1::StageTi
     event.rates[link.peer()] = {.bytes_per_s = link.bandwidth_bytes_per_second(), .samples = link.bandwidth_samples()};
     for (int i = 0; i < std::min(kMaxBackoffs, link.backoffs_size()); ++i) {
       const v1::CodecBackoff& backoff = link.backoffs(i);
-      if (!IsSane(backoff)) continue;
+      if (!IsPlausible(backoff)) continue;
       event.backoffs.push_back({.peer = link.peer(),
                                 .value = backoff.value(),
                                 .gradient = backoff.gradient(),

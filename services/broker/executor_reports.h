@@ -29,7 +29,7 @@ broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardRepo
 broker::StageEnded StageEndedOf(const std::string& name, const v1::StageEnded& ended);
 
 // Whether all times and sums are such; warns if not.
-bool IsSane(const std::string& name, const v1::StageTimes& times);
+bool IsPlausible(const std::string& name, const v1::StageTimes& times);
 // Takes out links to devices that are not in the plan: a peer's name becomes a key of journal and metrics.
 void FilterLinksTo(const std::vector<std::string>& devices, v1::StageTimes& times);
 // What a stage that has ended sent, and what each of its peers sent to it as far as it has come, by the device that sent it: links between

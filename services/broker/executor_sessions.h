@@ -31,7 +31,7 @@ struct ExecutorSessionsOptions {
   std::function<void(const v1::Hello&, v1::Welcome&)> add_to_welcome;
   // From the beginning of a stream to its Hello, or to the end of its refusal; then it is ended.
   std::chrono::milliseconds hello_timeout{20'000};
-  ExecutorCallLimiter* calls = nullptr;  // counts streams; null: they are not counted. Outlives the attendance
+  ExecutorCallLimiter* calls = nullptr;  // counts streams; null: they are not counted. Outlives the sessions
 };
 
 // Answers Enroll. Errors become the RPC's status.

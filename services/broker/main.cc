@@ -82,7 +82,7 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
       ->capture_default_str();
   app.add_flag("--allow-join", flags.open,
                "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
-  app.add_flag("--closed", flags.alone, "No executors join but those of --expected-executors: wait for none of another site")
+  app.add_flag("--closed", flags.closed, "No executors join but those of --expected-executors: wait for none of another site")
       ->excludes("--allow-join");
   app.add_option("--join-timeout-seconds", flags.join_timeout_seconds, "After this long, plan with the executors that have joined")
       ->check(daemon::CheckSeconds);
@@ -122,7 +122,7 @@ void WriteFinalReport(const std::string& path, const std::string& report) { Writ
 void FinishCopies(BrokerSetup& setup, RunOutcome& outcome) {
   if (setup.mirrors == nullptr) return;
   RunLoop& loop = *setup.loop;
-  if (const std::string behind = setup.mirrors->Behind(); !behind.empty())
+  if (const std::string behind = setup.mirrors->DescribeLag(); !behind.empty())
     loop.LogEvent({.reason = "CopyingCheckpoints", .message = behind});
   loop.LogPendingEvents();
   const absl::Status copied = setup.mirrors->Finish(kCopyTimeout, {});
@@ -194,8 +194,8 @@ int Main(int argc, char** argv) {
   RunLoop& loop = *setup->loop;
 
   ExecutorSessions* joined = nullptr;  // for the handler, which is made first
-  ExecutorSessions attendance(
-      setup->attendance,
+  ExecutorSessions sessions(
+      setup->sessions,
       {.on_joined =
            [&](const v1::Hello& hello) {
              setup->on_connected(hello.name());
@@ -209,13 +209,13 @@ int Main(int argc, char** argv) {
              return setup->enroll(request, [&](const std::string& name) { return joined->IsConnected(name); });
            },
        .on_renew = setup->renew});
-  joined = &attendance;
+  joined = &sessions;
   setup->shard_fetcher->SendBy(
-      [&attendance](const std::string& name, v1::BrokerMessage order) { return attendance.Send(name, std::move(order)); });
-  transport::Relay relay({.require_certificate = setup->attendance.require_certificate,
+      [&sessions](const std::string& name, v1::BrokerMessage order) { return sessions.Send(name, std::move(order)); });
+  transport::Relay relay({.require_certificate = setup->sessions.require_certificate,
                           .enter = [calls = setup->calls.get()](const grpc::ServerContext& context) { return calls->Enter(context); }});
   grpc::ServerBuilder builder;
-  builder.RegisterService(&attendance);
+  builder.RegisterService(&sessions);
   builder.RegisterService(setup->exchange.get());
   if (flags.open) builder.RegisterService(relay.service());
   grpc::ResourceQuota quota("fusion-broker");
@@ -242,7 +242,7 @@ int Main(int argc, char** argv) {
     loop.Stop();
   });
   serving = true;
-  RunOutcome outcome = loop.Run(attendance);
+  RunOutcome outcome = loop.Run(sessions);
   serving = false;
   setup->shard_fetcher->RunEnds(absl::ToChronoMilliseconds(kCopyTimeout));
   FinishCopies(*setup, outcome);
@@ -250,7 +250,7 @@ int Main(int argc, char** argv) {
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
   if (!final_report.empty()) WriteFinalReport(final_report, FinalReport(setup->run_metrics->ProgressJson(), ExitCodeOf(outcome), outcome));
   (*server)->GetHealthCheckService()->SetServingStatus(false);
-  attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
+  sessions.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   relay.Shutdown();
   setup->shard_fetcher->Close();
   setup->exchange->Close();

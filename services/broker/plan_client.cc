@@ -208,7 +208,7 @@ std::shared_ptr<grpc::Channel> SchedulerChannel(const std::string& address, cons
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
-PlanFunction AskScheduler(PlanClientOptions options) {
+PlanFunction SchedulerPlanFunction(PlanClientOptions options) {
   return [options = std::move(options)](const std::string& profiles, const broker::RequestPlan& ask,
                                         std::stop_token stop) -> absl::StatusOr<std::string> {
     Scheduler scheduler(options, stop);

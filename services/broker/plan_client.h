@@ -28,6 +28,6 @@ struct PlanClientOptions {
 
 // A scheduler that is killed while it plans is started again by what watches it, and one that is busy says so at once: both are asked
 // again until `timeout` is over. All other errors are final. Errors: the scheduler's last, "scheduler: " before its message.
-PlanFunction AskScheduler(PlanClientOptions options);
+PlanFunction SchedulerPlanFunction(PlanClientOptions options);
 
 }  // namespace fusionllm::services

@@ -68,7 +68,7 @@ class Scheduler final : public v1::Scheduler::Service {
 
 TEST(PlanClientTest, ASchedulerThatDiesOrIsBusyIsAskedAgain) {
   Scheduler scheduler({grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::UNAVAILABLE});
-  const auto plan = AskScheduler(scheduler.Options())("profiles", {}, {});
+  const auto plan = SchedulerPlanFunction(scheduler.Options())("profiles", {}, {});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(*plan, "the plan");
   EXPECT_EQ(scheduler.asked(), 4u);
@@ -90,7 +90,7 @@ absl::Status AskWhereStands(const security::CertificateAuthority& ours, const se
       .channel = SchedulerChannel(absl::StrCat("127.0.0.1:", port), LoadCredentials(folder / "ours", "broker")->channel),
       .timeout = std::chrono::milliseconds(1500),
       .pause = std::chrono::milliseconds(1)};
-  absl::Status status = AskScheduler(options)("profiles", {}, {}).status();
+  absl::Status status = SchedulerPlanFunction(options)("profiles", {}, {}).status();
   server->Shutdown(std::chrono::system_clock::now());
   return status;
 }
@@ -110,7 +110,7 @@ TEST(PlanClientTest, AMemberOfTheRunDoesNotPassForTheScheduler) {
 
 TEST(PlanClientTest, WhatItWillNotTakeIsNotAskedTwice) {
   Scheduler scheduler({grpc::StatusCode::INVALID_ARGUMENT});
-  const auto plan = AskScheduler(scheduler.Options())("profiles", {}, {});
+  const auto plan = SchedulerPlanFunction(scheduler.Options())("profiles", {}, {});
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(plan.status().message()), HasSubstr("scheduler: not now"));
   EXPECT_EQ(scheduler.asked(), 1u);
@@ -127,9 +127,9 @@ TEST(PlanClientTest, AfterALossNoMoreStagesAreAskedForThanDevicesAreLeftThatTheJ
   ASSERT_TRUE(job.ok()) << job.status();
   options.job = *job;
   options.job_document = "as the user wrote it";
-  ASSERT_TRUE(AskScheduler(options)("profiles", {.devices = {"a", "b", "c", "d"}}, {}).ok());
+  ASSERT_TRUE(SchedulerPlanFunction(options)("profiles", {.devices = {"a", "b", "c", "d"}}, {}).ok());
   EXPECT_EQ(scheduler.job_document(), "as the user wrote it") << "the first time nothing is changed";
-  ASSERT_TRUE(AskScheduler(options)("profiles", {.devices = {"a", "b", "c"}, .after_loss = true}, {}).ok());
+  ASSERT_TRUE(SchedulerPlanFunction(options)("profiles", {.devices = {"a", "b", "c"}, .after_loss = true}, {}).ok());
   const auto asked = job::ParseFusionJob(scheduler.job_document(), "asked");
   ASSERT_TRUE(asked.ok()) << asked.status();
   EXPECT_EQ(asked->spec.strategy.stages, 2);
@@ -147,7 +147,7 @@ TEST(PlanClientTest, AfterALossTheNumberOfReplicasIsThePlannersWhereTheJobsCanno
   ASSERT_TRUE(job.ok()) << job.status();
   options.job = *job;
   const auto replicas_over = [&](std::vector<std::string> devices) {
-    EXPECT_TRUE(AskScheduler(options)("profiles", {.devices = std::move(devices), .after_loss = true}, {}).ok());
+    EXPECT_TRUE(SchedulerPlanFunction(options)("profiles", {.devices = std::move(devices), .after_loss = true}, {}).ok());
     return job::ParseFusionJob(scheduler.job_document(), "asked")->spec.strategy.replicas;
   };
   EXPECT_EQ(replicas_over({"a", "b", "c", "d"}), 2);
@@ -169,12 +169,12 @@ TEST(PlanClientTest, AfterALossARefusalOfTheJobsReplicasIsFollowedByTheQuestionH
   const std::string worse = wire::PrintPlan(plan::PlanError{.reason = "InsufficientMemory", .message = "of one"});
   const broker::RequestPlan again{.devices = {"a", "b", "c"}, .after_loss = true};
   scheduler.AnswerPlans({refusal, "a plan with one"});
-  EXPECT_EQ(*AskScheduler(options)("profiles", again, {}), "a plan with one");
+  EXPECT_EQ(*SchedulerPlanFunction(options)("profiles", again, {}), "a plan with one");
   EXPECT_EQ(job::ParseFusionJob(scheduler.job_document(), "asked")->spec.strategy.replicas, 0);
   scheduler.AnswerPlans({refusal, worse});
-  EXPECT_EQ(*AskScheduler(options)("profiles", again, {}), refusal) << "what the job wants is what is told";
+  EXPECT_EQ(*SchedulerPlanFunction(options)("profiles", again, {}), refusal) << "what the job wants is what is told";
   scheduler.AnswerPlans({refusal, "never asked for"});
-  EXPECT_EQ(*AskScheduler(options)("profiles", {.devices = {"a", "b", "c"}}, {}), refusal) << "at first N means N";
+  EXPECT_EQ(*SchedulerPlanFunction(options)("profiles", {.devices = {"a", "b", "c"}}, {}), refusal) << "at first N means N";
 }
 
 // A job that leaves the size of micro-batches to the planner.
@@ -189,7 +189,7 @@ class PlanClientSizeTest : public ::testing::Test {
     options_.job_document = "as the user wrote it";
   }
   std::string Ask(const broker::RequestPlan& ask) {
-    const auto plan = AskScheduler(options_)("profiles", ask, {});
+    const auto plan = SchedulerPlanFunction(options_)("profiles", ask, {});
     EXPECT_TRUE(plan.ok()) << plan.status();
     return *plan;
   }
@@ -231,7 +231,7 @@ TEST(PlanClientTest, WaitingForThePlannerTimesOut) {
   Scheduler scheduler(std::vector<grpc::StatusCode>(100, grpc::StatusCode::UNAVAILABLE));
   PlanClientOptions options = scheduler.Options();
   options.pause = std::chrono::hours(1);  // no room for a second attempt
-  EXPECT_EQ(AskScheduler(options)("profiles", {}, {}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(SchedulerPlanFunction(options)("profiles", {}, {}).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(scheduler.asked(), 1u);
 }
 
@@ -241,7 +241,7 @@ TEST(PlanClientTest, AStopEndsThePauseBetweenTwoAttempts) {
   options.timeout = std::chrono::hours(2);
   options.pause = std::chrono::hours(1);
   std::stop_source stop;
-  auto answer = std::async(std::launch::async, [&] { return AskScheduler(options)("profiles", {}, stop.get_token()); });
+  auto answer = std::async(std::launch::async, [&] { return SchedulerPlanFunction(options)("profiles", {}, stop.get_token()); });
   scheduler.First().wait();
   stop.request_stop();
   EXPECT_FALSE(answer.get().ok());
@@ -271,7 +271,7 @@ TEST(PlanClientTest, AQuestionWhetherToLeaveThePlanInForceGivesThePlanToMoveTo) 
   const plan::Plan other = TwoStages("s0", "a0");
   scheduler.AnswerReplan(
       wire::ReplanDocument{.decision = wire::ReplanDecision::kMove, .reason = "pays", .running_step_seconds = 2, .plan = other});
-  const auto plan = AskScheduler(scheduler.Options())("profiles", Leave(), {});
+  const auto plan = SchedulerPlanFunction(scheduler.Options())("profiles", Leave(), {});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(*plan, wire::PrintPlan(other));
   EXPECT_EQ(scheduler.replan().running_document(), wire::PrintPlan(TwoStages("a0", "s0"))) << "with the devices of now";
@@ -287,7 +287,7 @@ TEST(PlanClientTest, OfAJobWithReplicasAnotherPlanIsAskedForAsAtFirst) {
   Scheduler scheduler({});
   PlanClientOptions options = scheduler.Options();
   options.job.spec.strategy.replicas = 2;
-  const auto plan = AskScheduler(options)("profiles", Leave(), {});
+  const auto plan = SchedulerPlanFunction(options)("profiles", Leave(), {});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(*plan, "the plan");
   EXPECT_EQ(scheduler.replan().running_document(), "") << "Replan was not called";
@@ -296,7 +296,7 @@ TEST(PlanClientTest, OfAJobWithReplicasAnotherPlanIsAskedForAsAtFirst) {
 TEST(PlanClientTest, WhoReadsTheDataIsSaidWithEachQuestion) {
   Scheduler scheduler({});
   scheduler.AnswerReplan(wire::ReplanDocument{.reason = "staying", .running_step_seconds = 2, .plan = TwoStages("a0", "s0")});
-  const PlanFunction ask_scheduler = AskScheduler(scheduler.Options());
+  const PlanFunction ask_scheduler = SchedulerPlanFunction(scheduler.Options());
   for (const char* device : {"a0", "s0"}) {
     broker::RequestPlan ask = Leave();
     ask.data_device = device;
@@ -315,7 +315,7 @@ TEST(PlanClientTest, FiguresOfTheRunningStagesComeAsTheirPlan) {
   running.strategy = "equal-ops";
   const broker::RequestPlan ask{.current_plan = broker::CurrentPlan{.document = wire::PrintPlan(running), .devices = {"a0", "s0"}},
                                 .figures_only = true};
-  const auto plan = AskScheduler(scheduler.Options())("profiles", ask, {});
+  const auto plan = SchedulerPlanFunction(scheduler.Options())("profiles", ask, {});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(scheduler.replan().figures_only());
   slower.strategy = "equal-ops";
@@ -325,7 +325,7 @@ TEST(PlanClientTest, FiguresOfTheRunningStagesComeAsTheirPlan) {
 TEST(PlanClientTest, ToStayIsNoPlan) {
   Scheduler scheduler({});
   scheduler.AnswerReplan(wire::ReplanDocument{.reason = "staying at 2 s", .running_step_seconds = 2, .plan = TwoStages("a0", "s0")});
-  const absl::Status status = AskScheduler(scheduler.Options())("profiles", Leave(), {}).status();
+  const absl::Status status = SchedulerPlanFunction(scheduler.Options())("profiles", Leave(), {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "staying at 2 s");
 }

@@ -220,7 +220,7 @@ void RunLog::StageTimes(const std::string& device, const v1::StageTimes& times) 
   Write({{"type", "trace"}, {"device", device}, {"step", times.step()}, {"spans", std::move(spans)}});
 }
 
-void RunLog::Sent(const std::string& device, const v1::LinkBytes& link) {
+void RunLog::RecordSent(const std::string& device, const v1::LinkBytes& link) {
   v1::LinkBytes& known = stages_[device].links[link.peer()];
   known.set_peer(link.peer());
   RaiseBytes(link, known);

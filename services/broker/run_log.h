@@ -32,7 +32,7 @@ class RunLog {
   void Evaluation(const v1::EvaluationReport& report);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
   // What `device` sent to a peer in this epoch, by anybody's count: the most that was reported holds.
-  void Sent(const std::string& device, const v1::LinkBytes& link);
+  void RecordSent(const std::string& device, const v1::LinkBytes& link);
   // `representative_links`: those whose rate, as measured, is that of their wire (RunState::representative_links); of others it is 0,
   // unknown.
   void Summary(const broker::PlanMonitor::LinkSet& representative_links);

@@ -186,13 +186,13 @@ TEST_F(RunLogTest, OfTwoCountsOfTheSameBytesTheLargerHoldsWhateverComesFirst) {
   as_received.add_wire_bytes_sent_by_class(20);  // an acknowledgement is on its way
   as_received.add_wire_bytes_sent_by_class(570);
   as_received.set_wire_bytes_sent(590);
-  log.Sent("a", as_received);
+  log.RecordSent("a", as_received);
   log.StageTimes("a", times);
   log.Summary({});
   EXPECT_EQ(LastLine()["wire_bytes"], 600);
   EXPECT_EQ(BytesFrom(LastLine(), "a"), 600);
   log.StageTimes("a", times);
-  log.Sent("a", as_received);
+  log.RecordSent("a", as_received);
   log.Summary({});
   EXPECT_EQ(LastLine()["wire_bytes"], 600);
 }
@@ -211,7 +211,7 @@ TEST_F(RunLogTest, BytesOfEvaluationsAreWrittenBesideAllBytesOverAllPlans) {
   last.set_peer("b");
   last.set_wire_bytes_sent(260);
   last.set_evaluation_bytes_sent(110);
-  log.Sent("a", last);
+  log.RecordSent("a", last);
   log.StageTimes("a", times);
   log.Summary({});
   EXPECT_EQ(LastLine()["links"][0]["bytes"], 360);

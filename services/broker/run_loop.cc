@@ -107,14 +107,14 @@ void RunLoop::ReleaseQuota(const std::string& name, size_t bytes) {
 }
 
 void RunLoop::OnJoined(const v1::Hello& hello) {
-  run_metrics_.Heard(hello.name());
+  run_metrics_.RecordHeartbeat(hello.name());
   broker::ExecutorJoined event{.executor = ExecutorOf(hello), .epoch = hello.epoch()};
   if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end())
     event.executor.site = site->second;
   if (const auto memory = options_.memory_of_device.find(hello.name()); memory != options_.memory_of_device.end()) {
     event.executor.memory_bytes = memory->second;
   }
-  if (options_.shard_fetcher != nullptr && hello.holds_shards()) options_.shard_fetcher->Joined(hello.name(), event.executor.site);
+  if (options_.shard_fetcher != nullptr && hello.holds_shards()) options_.shard_fetcher->AddExecutor(hello.name(), event.executor.site);
   if (!AcquireQuota(hello.name(), 0)) return;
   Post([this, name = hello.name(), event = std::move(event)] {
     Dispatch(event);
@@ -123,8 +123,8 @@ void RunLoop::OnJoined(const v1::Hello& hello) {
 }
 
 void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::string& why) {
-  run_metrics_.Left(name);
-  if (options_.shard_fetcher != nullptr) options_.shard_fetcher->Left(name);
+  run_metrics_.RemoveExecutor(name);
+  if (options_.shard_fetcher != nullptr) options_.shard_fetcher->RemoveExecutor(name);
   if (!AcquireQuota(name, 0)) return;
   Post([this, event = broker::ExecutorLeft{.name = name, .incarnation = incarnation, .why = why}] {
     Dispatch(event);
@@ -150,9 +150,9 @@ void RunLoop::OnCheckpointUnusable(uint32_t epoch, const std::string& path, cons
 void RunLoop::Stop() { PostEvent(broker::StopRequested{}); }
 
 void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message) {
-  run_metrics_.Heard(name);
+  run_metrics_.RecordHeartbeat(name);
   // Also when the loop is over: what is collected then is collected of those who stay.
-  if (message.has_leaving() && options_.shard_fetcher != nullptr) options_.shard_fetcher->Leaving(name);
+  if (message.has_leaving() && options_.shard_fetcher != nullptr) options_.shard_fetcher->MarkLeaving(name);
   const size_t bytes = message.ByteSizeLong();
   if (!AcquireQuota(name, bytes)) return;
   switch (message.kind_case()) {
@@ -188,7 +188,7 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       });
       break;
     case v1::ExecutorMessage::kTimes:
-      if (IsSane(name, message.times())) Post([this, name, times = message.times()] { TakeTimes(name, times); });
+      if (IsPlausible(name, message.times())) Post([this, name, times = message.times()] { TakeTimes(name, times); });
       break;
     case v1::ExecutorMessage::kEvaluation:
       Post([this, name, report = message.evaluation()] { TakeEvaluation(name, report); });
@@ -234,8 +234,8 @@ void RunLoop::Dispatch(const broker::Event& event) {
   run_metrics_.State(state_);
 }
 
-RunOutcome RunLoop::Run(ExecutorSessions& attendance) {
-  executor_sessions_ = &attendance;
+RunOutcome RunLoop::Run(ExecutorSessions& sessions) {
+  executor_sessions_ = &sessions;
   const auto gather_deadline = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                                       std::chrono::duration<double>(options_.join_timeout_seconds));
   bool gathering = options_.join_timeout_seconds > 0;
@@ -344,8 +344,8 @@ bool RunLoop::MayTrace(const std::string& name, const v1::StageTimes& times) {
 void RunLoop::TakeLastTraffic(const std::string& name, const v1::StageEnded& ended) {
   if (ended.epoch() != state_.epoch()) return;
   for (const auto& [src, link] : LastTrafficOf(state_.plan().devices, name, ended)) {
-    log_.Sent(src, link);
-    run_metrics_.Sent(src, link);
+    log_.RecordSent(src, link);
+    run_metrics_.RecordSent(src, link);
   }
 }
 

@@ -83,7 +83,7 @@ class RunLoop {
   static constexpr size_t kReportBytesMax = 256 << 20;
   static constexpr size_t kReportBytesMaxOfOne = 64 << 20;  // or one report, as large as a message can be
 
-  // From attendance threads. Block while the loop has so much to do that there is no room for another; what comes when the run has ended is
+  // From session threads. Block while the loop has so much to do that there is no room for another; what comes when the run has ended is
   // dropped.
   void OnJoined(const v1::Hello& hello);
   void OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message);
@@ -102,8 +102,8 @@ class RunLoop {
   // Runs `work` on the loop's thread, behind what is there already; never when the loop has ended.
   void Post(std::function<void()> work);
 
-  // Returns when the run has ended. `attendance` must outlive the call.
-  RunOutcome Run(ExecutorSessions& attendance);
+  // Returns when the run has ended. `sessions` must outlive the call.
+  RunOutcome Run(ExecutorSessions& sessions);
 
  private:
   using Work = std::function<void()>;

@@ -219,7 +219,7 @@ TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
 TEST_F(RunLoopSitesTest, AnExecutorThatSaysThatItLeavesIsHeardWhenTheRunIsOver) {
   Save(2);
   Kept();
-  recall_.Joined("b", "oslo");
+  recall_.AddExecutor("b", "oslo");
   loop_->Stop();
   loop_->OnLeft("a", 2, "it was asked to end");
   EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);

@@ -186,9 +186,9 @@ void RunMetrics::StageTimes(const std::string& device, const v1::StageTimes& tim
   stage_metrics_.Report(device, stage->index, times);
 }
 
-void RunMetrics::Sent(const std::string& device, const v1::LinkBytes& link) {
+void RunMetrics::RecordSent(const std::string& device, const v1::LinkBytes& link) {
   const base::MutexLock lock(mutex_);
-  stage_metrics_.Sent(device, link);
+  stage_metrics_.RecordSent(device, link);
 }
 
 void RunMetrics::Event(const broker::EmitEvent& event) {
@@ -213,7 +213,7 @@ void RunMetrics::ShardWritten(int64_t step, double seconds) {
 void RunMetrics::CheckpointCommitted(int64_t step, int64_t bytes) {
   const base::MutexLock lock(mutex_);
   const double now = now_s_();
-  if (!options_.kept_elsewhere) Kept(step);
+  if (!options_.stored_remotely) Kept(step);
   checkpoint_bytes_.Set(static_cast<double>(bytes));
   if (const auto begun = shards_since_s_.find(step); begun != shards_since_s_.end()) {
     checkpoint_seconds_.Observe(now - begun->second);
@@ -221,18 +221,18 @@ void RunMetrics::CheckpointCommitted(int64_t step, int64_t bytes) {
   shards_since_s_.erase(shards_since_s_.begin(), shards_since_s_.upper_bound(step));
 }
 
-void RunMetrics::CheckpointKept(int64_t step) {
+void RunMetrics::CheckpointStored(int64_t step) {
   const base::MutexLock lock(mutex_);
   Kept(step);
 }
 
 void RunMetrics::CheckpointFound(int64_t step) {
   const base::MutexLock lock(mutex_);
-  progress_page_.CheckpointKept(step);
+  progress_page_.CheckpointStored(step);
 }
 
 void RunMetrics::Kept(int64_t step) {
-  progress_page_.CheckpointKept(step);
+  progress_page_.CheckpointStored(step);
   no_checkpoint_since_s_ = now_s_();
 }
 
@@ -248,12 +248,12 @@ void RunMetrics::State(const broker::RunState& state) {
   if (state.phase() == broker::Phase::kDraining && !trouble_since_s_.has_value()) trouble_since_s_ = now_s_();
 }
 
-void RunMetrics::Heard(const std::string& device) {
+void RunMetrics::RecordHeartbeat(const std::string& device) {
   const base::MutexLock lock(mutex_);
   heard_at_s_[device] = now_s_();
 }
 
-void RunMetrics::Left(const std::string& device) {
+void RunMetrics::RemoveExecutor(const std::string& device) {
   const base::MutexLock lock(mutex_);
   heard_at_s_.erase(device);
 }

@@ -1,7 +1,7 @@
 // What the broker tells of its run as metrics: progress, stages, links, plan, executors, checkpoints. docs/reference/metrics.md lists
 // them.
 //
-// Fed by the run loop beside its log, and from attendance threads with who was heard; scraped on other threads. Thread-safe.
+// Fed by the run loop beside its log, and from session threads with who was heard; scraped on other threads. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct RunMetricsOptions {
   int64_t total_steps = 0;
   bool text = true;                    // perplexity means something
   bool saves_checkpoints = false;      // every so many steps
-  bool kept_elsewhere = false;         // a checkpoint counts, for who looks at the page, when it is in the store that the job names
+  bool stored_remotely = false;        // a checkpoint counts, for who looks at the page, when it is in the store that the job names
   std::function<double()> now_s = {};  // a clock that only rises; default: the machine's
 };
 
@@ -39,18 +39,18 @@ class RunMetrics {
   void Plan(const broker::RunPlan& plan);
   void Step(const broker::StepRecord& record);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
-  void Sent(const std::string& device, const v1::LinkBytes& link);  // as RunLog has it
+  void RecordSent(const std::string& device, const v1::LinkBytes& link);  // as RunLog has it
   void Event(const broker::EmitEvent& event);
   void ShardWritten(int64_t step, double seconds);        // since the stage copied its tensors
   void CheckpointCommitted(int64_t step, int64_t bytes);  // whole in the run's folder
   // It is where the job keeps its checkpoints: what CheckpointCommitted says, too, unless they are kept elsewhere.
-  void CheckpointKept(int64_t step);
+  void CheckpointStored(int64_t step);
   // The run goes on from one that is there: nothing was saved.
   void CheckpointFound(int64_t step);
   // After every event of the run.
   void State(const broker::RunState& state);
-  void Heard(const std::string& device);
-  void Left(const std::string& device);
+  void RecordHeartbeat(const std::string& device);
+  void RemoveExecutor(const std::string& device);
 
   // The same in one object, for people; see run_progress.h.
   std::string ProgressJson() const { return progress_page_.Json(); }

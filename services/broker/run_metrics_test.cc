@@ -254,7 +254,7 @@ TEST_F(RunMetricsTest, CheckpointsHaveAnAgeADurationAndASize) {
 TEST_F(RunMetricsTest, TheAgeOfACheckpointThatNeverCameCountsFromTheFirstStep) {
   metrics::Registry saving("test", "0"), storing("test", "0");
   RunMetrics saves(saving, {.saves_checkpoints = true, .now_s = [this] { return now_s_; }});
-  RunMetrics stores(storing, {.saves_checkpoints = true, .kept_elsewhere = true, .now_s = [this] { return now_s_; }});
+  RunMetrics stores(storing, {.saves_checkpoints = true, .stored_remotely = true, .now_s = [this] { return now_s_; }});
   const auto age = [](metrics::Registry& registry) { return ValueIn(registry, "checkpoint_age_seconds"); };
   now_s_ = 200;
   EXPECT_TRUE(std::isnan(age(saving))) << "executors are awaited";
@@ -267,7 +267,7 @@ TEST_F(RunMetricsTest, TheAgeOfACheckpointThatNeverCameCountsFromTheFirstStep) {
   now_s_ = 240;
   EXPECT_DOUBLE_EQ(age(saving), 10);
   EXPECT_DOUBLE_EQ(age(storing), 40) << "it is not in the store";
-  stores.CheckpointKept(2);
+  stores.CheckpointStored(2);
   EXPECT_DOUBLE_EQ(age(storing), 0);
   now_s_ = 250;
   saves.CheckpointFound(1);
@@ -280,21 +280,21 @@ TEST_F(RunMetricsTest, TheAgeOfACheckpointThatNeverCameCountsFromTheFirstStep) {
 
 TEST_F(RunMetricsTest, ACheckpointIsOnThePageWhenItIsWhereTheJobKeepsThem) {
   metrics::Registry registry("test", "0");
-  RunMetrics elsewhere(registry, {.kept_elsewhere = true});
+  RunMetrics elsewhere(registry, {.stored_remotely = true});
   for (RunMetrics* each : {&run_metrics_, &elsewhere}) each->CheckpointCommitted(10, 4'096);
   EXPECT_THAT(run_metrics_.ProgressJson(), ::testing::HasSubstr(R"("checkpoint_step":10)"));
   EXPECT_THAT(elsewhere.ProgressJson(), ::testing::Not(::testing::HasSubstr("checkpoint_step")));
-  elsewhere.CheckpointKept(10);
+  elsewhere.CheckpointStored(10);
   EXPECT_THAT(elsewhere.ProgressJson(), ::testing::HasSubstr(R"("checkpoint_step":10)"));
 }
 
 TEST_F(RunMetricsTest, AnExecutorHasAnAgeWhileItIsThere) {
-  run_metrics_.Heard("a");
+  run_metrics_.RecordHeartbeat("a");
   now_s_ = 104;
   EXPECT_DOUBLE_EQ(Value("heartbeat_age_seconds{device=\"a\"}"), 4);
-  run_metrics_.Heard("a");
+  run_metrics_.RecordHeartbeat("a");
   EXPECT_DOUBLE_EQ(Value("heartbeat_age_seconds{device=\"a\"}"), 0);
-  run_metrics_.Left("a");
+  run_metrics_.RemoveExecutor("a");
   EXPECT_TRUE(std::isnan(Value("heartbeat_age_seconds{device=\"a\"}")));
 }
 

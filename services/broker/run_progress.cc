@@ -72,7 +72,7 @@ void RunProgress::StageTimes(const std::string& device, const v1::StageTimes& ti
   }
 }
 
-void RunProgress::CheckpointKept(int64_t step) {
+void RunProgress::CheckpointStored(int64_t step) {
   const base::MutexLock lock(mutex_);
   checkpoint_step_ = step;
 }

@@ -35,7 +35,7 @@ class RunProgress {
   // Links whose rate is that of their wire: one of the others is never the slowest.
   void RepresentativeLinks(const broker::PlanMonitor::LinkSet& links);
   // The newest checkpoint that is where the job keeps them.
-  void CheckpointKept(int64_t step);
+  void CheckpointStored(int64_t step);
   void Recovered();
   // Those of the run that are notable are kept, the last ones of them. One that says what the run waits for is kept apart from them until
   // that is there: a step is made, or the run has come to another phase.

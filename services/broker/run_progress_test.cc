@@ -39,7 +39,7 @@ TEST(RunProgressTest, AStepMovesProgress) {
   RunProgress progress(100, 4096);
   progress.Plan({.devices = {"a", "b"}, .plan = {.predicted_step_seconds = 0.4}});
   progress.Step({.step = 20, .loss = 2.5F, .step_seconds = 0.5}, 0.45);
-  progress.CheckpointKept(10);
+  progress.CheckpointStored(10);
   const json page = Page(progress);
   EXPECT_EQ(page["step"], 20);
   EXPECT_DOUBLE_EQ(page["loss"], 2.5);

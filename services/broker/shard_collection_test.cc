@@ -73,7 +73,7 @@ TEST_F(ShardCollectionTest, SilentSitesAreGivenUpTogetherAndOneThatSendsIsNot) {
     });
     return true;
   });
-  for (const std::string& site : kSites) recall.Joined(absl::StrCat(site, "-0"), site);
+  for (const std::string& site : kSites) recall.AddExecutor(absl::StrCat(site, "-0"), site);
   const absl::Status status = Collect(recall, absl::Milliseconds(300)).get();
   for (std::thread& sender : senders) sender.join();
   EXPECT_EQ(senders.size(), 2) << "files of paris";
@@ -87,9 +87,9 @@ TEST_F(ShardCollectionTest, DoesNotWaitForSitesOfADeletedJob) {
   int notices = 0;
   recall.OnAwaited([&](const WaitingForSite&) { ++notices; });
   for (const std::string& site : kSites) {
-    recall.Joined(absl::StrCat(site, "-0"), site);
-    recall.Leaving(absl::StrCat(site, "-0"));
-    recall.Left(absl::StrCat(site, "-0"));
+    recall.AddExecutor(absl::StrCat(site, "-0"), site);
+    recall.MarkLeaving(absl::StrCat(site, "-0"));
+    recall.RemoveExecutor(absl::StrCat(site, "-0"));
   }
   recall.RunEnds(std::chrono::hours(1));
   auto collected = Collect(recall);

@@ -63,7 +63,7 @@ void ShardFetcher::GiveUpAbsent() {
   for (const auto& [site, absence] : awaited_) absent_.insert(site);
 }
 
-void ShardFetcher::Joined(const std::string& executor, const std::string& site) {
+void ShardFetcher::AddExecutor(const std::string& executor, const std::string& site) {
   const base::MutexLock lock(mutex_);
   holders_[executor] = site;
   leaving_.erase(executor);
@@ -78,13 +78,13 @@ void ShardFetcher::Joined(const std::string& executor, const std::string& site) 
   news_.notify_all();
 }
 
-void ShardFetcher::Leaving(const std::string& executor) {
+void ShardFetcher::MarkLeaving(const std::string& executor) {
   const base::MutexLock lock(mutex_);
   if (holders_.contains(executor)) leaving_.insert(executor);
   news_.notify_all();
 }
 
-void ShardFetcher::Left(const std::string& executor) {
+void ShardFetcher::RemoveExecutor(const std::string& executor) {
   const base::MutexLock lock(mutex_);
   if (const auto holder = holders_.extract(executor); !holder.empty()) {
     departed_[executor] = {.site = holder.mapped(), .shutdown_requested = leaving_.erase(executor) > 0};

@@ -54,10 +54,10 @@ class ShardFetcher {
   // Before the first executor joins.
   void SendBy(Send send);
   // Executors that hold shards of their site.
-  void Joined(const std::string& executor, const std::string& site);
-  void Left(const std::string& executor);
-  // Before Left, of one that was asked to end and says so.
-  void Leaving(const std::string& executor);
+  void AddExecutor(const std::string& executor, const std::string& site);
+  void RemoveExecutor(const std::string& executor);
+  // Before RemoveExecutor, of one that was asked to end and says so.
+  void MarkLeaving(const std::string& executor);
   // Called, from threads of calls, for bytes that have come and for waiting that is not in vain yet.
   void OnProgress(std::function<void()> progress);
 

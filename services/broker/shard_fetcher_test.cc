@@ -97,9 +97,9 @@ TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
     const std::lock_guard lock(mutex);
     return notices > 0;
   };
-  recall.Joined("paris-0", "paris");
-  recall.Leaving("paris-0");
-  recall.Left("paris-0");
+  recall.AddExecutor("paris-0", "paris");
+  recall.MarkLeaving("paris-0");
+  recall.RemoveExecutor("paris-0");
   auto brought = std::async(std::launch::async, [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); });
   while (!was_notified()) std::this_thread::yield();
   EXPECT_NE(brought.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "its Pod may have been drained: another comes";
@@ -112,25 +112,25 @@ TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
 TEST_F(ShardFetcherTest, AllLeaveWhereEachHolderOfTheSitesWasOrderedToEnd) {
   constexpr std::chrono::milliseconds kNow{0};
   ShardFetcher recall;
-  for (const char* executor : {"paris-0", "paris-1"}) recall.Joined(executor, "paris");
-  recall.Joined("oslo-0", "oslo");
-  recall.Leaving("paris-0");
+  for (const char* executor : {"paris-0", "paris-1"}) recall.AddExecutor(executor, "paris");
+  recall.AddExecutor("oslo-0", "oslo");
+  recall.MarkLeaving("paris-0");
   EXPECT_FALSE(recall.AllLeave({"paris"}, kNow)) << "of one nothing is known";
-  recall.Leaving("paris-1");
+  recall.MarkLeaving("paris-1");
   EXPECT_TRUE(recall.AllLeave({"paris"}, kNow));
   EXPECT_FALSE(recall.AllLeave({"paris", "oslo"}, kNow));
-  for (const char* executor : {"paris-0", "paris-1"}) recall.Left(executor);
+  for (const char* executor : {"paris-0", "paris-1"}) recall.RemoveExecutor(executor);
   EXPECT_TRUE(recall.AllLeave({"paris"}, kNow));
-  recall.Left("oslo-0");
+  recall.RemoveExecutor("oslo-0");
   EXPECT_FALSE(recall.AllLeave({"oslo"}, kNow)) << "it was lost, and may come back";
   EXPECT_FALSE(recall.AllLeave({"lima"}, kNow)) << "nobody of that site was there";
 }
 
 TEST_F(ShardFetcherTest, AllLeaveWaitsForExecutorsThatAreEnding) {
   ShardFetcher recall;
-  recall.Joined("paris-0", "paris");
+  recall.AddExecutor("paris-0", "paris");
   auto all = std::async(std::launch::async, [&] { return recall.AllLeave({"paris"}, std::chrono::hours(1)); });
-  recall.Leaving("paris-0");
+  recall.MarkLeaving("paris-0");
   EXPECT_TRUE(all.get());
 }
 
@@ -138,10 +138,10 @@ TEST_F(ShardFetcherTest, AtTheEndOfTheRunAnExecutorThatWasLostIsStillAwaited) {
   ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
   std::promise<void> notices;
   recall.OnAwaited([&](const WaitingForSite&) { notices.set_value(); });
-  for (const char* executor : {"paris-0", "paris-1"}) recall.Joined(executor, "paris");
-  recall.Leaving("paris-0");
-  recall.Left("paris-0");
-  recall.Left("paris-1");
+  for (const char* executor : {"paris-0", "paris-1"}) recall.AddExecutor(executor, "paris");
+  recall.MarkLeaving("paris-0");
+  recall.RemoveExecutor("paris-0");
+  recall.RemoveExecutor("paris-1");
   recall.RunEnds(std::chrono::hours(1));
   auto brought = std::async(std::launch::async, [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); });
   EXPECT_EQ(notices.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
@@ -164,7 +164,7 @@ TEST_F(ShardFetcherTest, WhoSendsAnotherFileFirstIsNotSilent) {
     asked.push_back(order.send_shard().recall());
     return true;
   });
-  recall.Joined("paris-0", "paris");
+  recall.AddExecutor("paris-0", "paris");
   const auto bring = [&](const std::string& name) { return recall.FetchShard(folder_ / "step", {.name = name, .site = "paris"}, never); };
   auto first = std::async(std::launch::async, bring, "first");
   while (asked_so_far() < 1) std::this_thread::yield();

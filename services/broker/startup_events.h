@@ -32,9 +32,9 @@ class FetchProgressReporter {
 };
 
 // Where news go of which no loop knows yet: to the log of the run, later to the loop. Outlives both in closures.
-using DeferredEventSink = std::shared_ptr<CheckpointMirrors::Tell>;
-inline CheckpointMirrors::Tell ForwardTo(const DeferredEventSink& tell) {
-  return [tell](broker::EmitEvent news) { (*tell)(std::move(news)); };
+using DeferredEventSink = std::shared_ptr<CheckpointMirrors::EventSink>;
+inline CheckpointMirrors::EventSink ForwardTo(const DeferredEventSink& emit) {
+  return [emit](broker::EmitEvent news) { (*emit)(std::move(news)); };
 }
 
 }  // namespace fusionllm::services

@@ -100,8 +100,8 @@ class SiteShardsTest : public ::testing::Test {
     for (const std::string name : {"paris-0", "paris-1", "tokyo-0"}) {
       executors_[name] = std::make_unique<Executor>(address_, name, SiteFolder(name));
     }
-    recall_.Joined("paris-0", "paris");
-    recall_.Joined("tokyo-0", "tokyo");
+    recall_.AddExecutor("paris-0", "paris");
+    recall_.AddExecutor("tokyo-0", "tokyo");
   }
   ~SiteShardsTest() override {
     recall_.Close();
@@ -296,12 +296,12 @@ TEST_F(SiteShardsTest, AFileThatStopsBeingReadableIsReportedInTheReadersWords) {
 
 TEST_F(SiteShardsTest, ASiteWithoutExecutorsIsWaitedForOnceAndNotAgain) {
   const std::string saved = Save(20);
-  recall_.Left("paris-0");
+  recall_.RemoveExecutor("paris-0");
   const absl::Status status = Restore("tokyo-0", saved).status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("site paris"), HasSubstr("no executor of that site")));
   EXPECT_THAT(unusable_, SizeIs(1));
-  recall_.Joined("paris-1", "paris");
+  recall_.AddExecutor("paris-1", "paris");
   EXPECT_TRUE(Restore("tokyo-0", saved).ok()) << "another of the site has come";
   EXPECT_THAT(recalled_, ElementsAre(HasSubstr("by paris-1"), HasSubstr("by paris-1")));
 }
@@ -309,7 +309,7 @@ TEST_F(SiteShardsTest, ASiteWithoutExecutorsIsWaitedForOnceAndNotAgain) {
 TEST_F(SiteShardsTest, WhoIsSilentIsPassedOverForAnotherOfItsSite) {
   const std::string saved = Save(20);
   mute_.insert("paris-0");
-  recall_.Joined("paris-1", "paris");
+  recall_.AddExecutor("paris-1", "paris");
   const auto read = Restore("tokyo-0", saved);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(*read, ElementsAre(20010, 20110));

@@ -78,7 +78,7 @@ void Exporters::GoOn() {
   run_.Step({.step = step, .loss = 2.5F, .gradient_norm = 0.5F, .learning_rate = 1e-3F, .step_seconds = 0.5});
   for (int stage = 0; stage < kStages; ++stage) {
     run_.StageTimes(kDevices[stage], Times(step, stage));
-    run_.Heard(kDevices[stage]);
+    run_.RecordHeartbeat(kDevices[stage]);
   }
   stage_.Step(0, Times(step, 0), 0.01);
   run_.ShardWritten(step, 0.2);
