@@ -61,9 +61,9 @@ absl::StatusOr<int> List(const CheckpointFlags& flags, OutputFormat format) {
                     {"bytes", info.bytes},
                     {"latest", info.is_latest},
                     {"problem", info.problem},
-                    {"elsewhere", info.elsewhere}});
+                    {"elsewhere", info.other_sites}});
     std::string state = !info.problem.empty() ? info.problem : info.is_latest ? "latest" : "";
-    if (!info.elsewhere.empty()) absl::StrAppend(&state, state.empty() ? "" : "; ", info.elsewhere);
+    if (!info.other_sites.empty()) absl::StrAppend(&state, state.empty() ? "" : "; ", info.other_sites);
     table.Row({info.path, absl::StrCat(info.step), report::MemoryBytes(static_cast<double>(info.bytes)), state});
   }
   if (format == OutputFormat::kJson) {

@@ -27,7 +27,7 @@ double Carry(transport::LinkEmulator& link, int64_t ready_ns, uint64_t bytes) {
   int64_t free_ns = ready_ns, arrived_ns = ready_ns;
   for (uint64_t left = bytes; left > 0;) {
     const uint64_t slice = std::min(left, link.slice_bytes());
-    const transport::LinkEmulator::Passage passage = link.Pass(free_ns, slice);
+    const transport::LinkEmulator::Transit passage = link.Pass(free_ns, slice);
     free_ns = passage.sent_ns;
     arrived_ns = std::max(arrived_ns, passage.arrival_ns);
     left -= slice;

@@ -68,9 +68,9 @@ bool Mirror::behind() const {
 absl::Status Mirror::Copy(const Offered& offered, std::string& where) {
   // Holds it against removal (reader.h).
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                             checkpoint::CheckpointReader::Open(offered.folder, checkpoint::Elsewhere::kLeaveOut));
-  if (!reader.elsewhere().empty() && gather_) {
-    FUSIONLLM_RETURN_IF_ERROR(gather_(offered.folder, reader.elsewhere(), stop_.get_token(), [this] { Moved(); }));
+                             checkpoint::CheckpointReader::Open(offered.folder, checkpoint::SiteFilesPolicy::kSkip));
+  if (!reader.files_in_other_sites().empty() && gather_) {
+    FUSIONLLM_RETURN_IF_ERROR(gather_(offered.folder, reader.files_in_other_sites(), stop_.get_token(), [this] { Moved(); }));
   }
   FUSIONLLM_RETURN_IF_ERROR(checkpoint::CheckpointReader::Open(offered.folder).status());
   if (!reader.manifest()) return absl::DataLossError(absl::StrCat(offered.folder, " has lost its manifest"));

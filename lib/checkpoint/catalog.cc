@@ -34,7 +34,7 @@ void Inspect(CheckpointInfo& info) {
   }
   info.sequence = manifest->sequence;
   for (const FileEntry& file : manifest->files) info.bytes += file.bytes;
-  info.elsewhere = DescribeFilesInOtherSites(FilesInOtherSites(info.path, *manifest));
+  info.other_sites = DescribeFilesInOtherSites(FilesInOtherSites(info.path, *manifest));
   if (const absl::Status sizes = CheckFileSizes(info.path, *manifest); !sizes.ok()) info.problem = std::string(sizes.message());
 }
 

@@ -24,7 +24,7 @@ struct CheckpointInfo {
   bool is_latest = false;
   std::string problem;        // empty: manifest and file sizes are in order (checksums are not looked at)
   bool newer_format = false;  // that is the problem: a later release made it, and it may well be whole
-  std::string elsewhere;      // DescribeFilesInOtherSites (reader.h); empty: all files are in the folder
+  std::string other_sites;    // DescribeFilesInOtherSites (reader.h); empty: all files are in the folder
 };
 
 // The checkpoints of `root`, newest (made last) first. Empty when there is no such folder. Errors: those of base::FileError when it cannot

@@ -157,7 +157,7 @@ CheckpointReader::CheckpointReader(CheckpointReader&& other) noexcept { *this = 
 CheckpointReader& CheckpointReader::operator=(CheckpointReader&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(manifest_, other.manifest_);
-  std::swap(elsewhere_, other.elsewhere_);
+  std::swap(files_in_other_sites_, other.files_in_other_sites_);
   std::swap(files_, other.files_);
   std::swap(tensors_, other.tensors_);
   std::swap(lock_, other.lock_);
@@ -168,14 +168,14 @@ CheckpointReader::~CheckpointReader() {
   if (lock_ >= 0) close(lock_);
 }
 
-absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path, Elsewhere elsewhere) {
+absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path, SiteFilesPolicy site_files) {
   CheckpointReader reader;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return absl::NotFoundError(absl::StrCat("checkpoint ", path, " does not exist"));
   if (fs::is_directory(status)) {
     FUSIONLLM_ASSIGN_OR_RETURN(reader.path_, FollowLatest(path));
-    FUSIONLLM_RETURN_IF_ERROR(reader.OpenFolder(reader.path_, elsewhere));
+    FUSIONLLM_RETURN_IF_ERROR(reader.OpenFolder(reader.path_, site_files));
   } else if (fs::is_regular_file(status)) {
     if (absl::EndsWith(path, kIndexEnding)) {
       return absl::InvalidArgumentError(absl::StrCat(path, " is the index of a model in several files: name the folder that holds them"));
@@ -197,10 +197,10 @@ void CheckpointReader::NameAsParameters() {
   tensors_ = std::move(named);
 }
 
-absl::Status CheckpointReader::OpenFolder(const std::string& folder, Elsewhere elsewhere) {
+absl::Status CheckpointReader::OpenFolder(const std::string& folder, SiteFilesPolicy site_files) {
   std::error_code error;
   const std::string manifest = absl::StrCat(folder, "/", kManifestName);
-  if (fs::exists(manifest, error)) return OpenCheckpoint(folder, elsewhere);
+  if (fs::exists(manifest, error)) return OpenCheckpoint(folder, site_files);
   if (error) return base::FileError(error.value(), "look for", manifest);  // such as a folder that may not be searched
   if (HasLostItsManifest(folder)) {
     return absl::DataLossError(absl::StrCat(folder, " has no ", kManifestName, ": whether its files are whole cannot be checked"));
@@ -218,7 +218,7 @@ absl::Status CheckpointReader::OpenFolder(const std::string& folder, Elsewhere e
       absl::StrCat(folder, " is no checkpoint: it has neither ", kManifestName, " nor ", kIndexName, " nor model.safetensors"));
 }
 
-absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder, Elsewhere elsewhere) {
+absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder, SiteFilesPolicy site_files) {
   const std::string manifest_path = absl::StrCat(folder, "/", kManifestName);
   lock_ = open(manifest_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for a writer
   if (lock_ < 0) return base::FileError(errno, "open", manifest_path);
@@ -226,13 +226,14 @@ absl::Status CheckpointReader::OpenCheckpoint(const std::string& folder, Elsewhe
   while (flock(lock_, LOCK_SH) != 0 && errno == EINTR) continue;
   FUSIONLLM_ASSIGN_OR_RETURN(manifest_, LoadManifest(folder));
   FUSIONLLM_RETURN_IF_ERROR(CheckFileSizes(folder, *manifest_));
-  elsewhere_ = FilesInOtherSites(folder, *manifest_);
-  if (!elsewhere_.empty() && elsewhere == Elsewhere::kRefuse) {
-    return absl::FailedPreconditionError(absl::StrCat("of ", folder, " there are not here: ", DescribeFilesInOtherSites(elsewhere_),
+  files_in_other_sites_ = FilesInOtherSites(folder, *manifest_);
+  if (!files_in_other_sites_.empty() && site_files == SiteFilesPolicy::kReject) {
+    return absl::FailedPreconditionError(absl::StrCat("of ", folder,
+                                                      " there are not here: ", DescribeFilesInOtherSites(files_in_other_sites_),
                                                       "; a copy made by spec.checkpoint.replica has all of them"));
   }
   std::set<std::string> absent;
-  for (const FileEntry& file : elsewhere_) absent.insert(file.name);
+  for (const FileEntry& file : files_in_other_sites_) absent.insert(file.name);
   for (const FileEntry& file : manifest_->files) {
     if (ShardKindOf(file.name) && !absent.contains(file.name)) FUSIONLLM_RETURN_IF_ERROR(AddFile(absl::StrCat(folder, "/", file.name)));
   }
@@ -344,7 +345,7 @@ Problem ProblemOf(const std::string& path, const FileEntry& file) {
 }
 
 // With `damaged_copies`: files of sites that are damaged here are put there and are no error; where there are any, no file is opened.
-absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<std::string>* damaged_copies) {
+absl::Status Verify(const std::string& path, SiteFilesPolicy site_files, std::vector<std::string>* damaged_copies) {
   std::error_code ignored;
   std::vector<std::string> problems;
   bool all_refused = true;  // of the problems
@@ -372,7 +373,7 @@ absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<st
     return absl::Status(all_refused ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kDataLoss, absl::StrJoin(problems, "; "));
   }
   if (damaged_copies != nullptr && !damaged_copies->empty()) return absl::OkStatus();
-  const absl::Status opened = CheckpointReader::Open(path, elsewhere).status();
+  const absl::Status opened = CheckpointReader::Open(path, site_files).status();
   // What is a model, to go by its name, and cannot be read as one is damaged; what is no model at all was named by mistake.
   const bool model = absl::EndsWith(folder, kModelEnding) || Exists(absl::StrCat(folder, "/", kIndexName)) ||
                      Exists(absl::StrCat(folder, "/", ShardFileName(ShardKind::kModel, 0, 1)));
@@ -382,16 +383,16 @@ absl::Status Verify(const std::string& path, Elsewhere elsewhere, std::vector<st
 
 }  // namespace
 
-absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere) { return Verify(path, elsewhere, nullptr); }
+absl::Status VerifyCheckpoint(const std::string& path, SiteFilesPolicy site_files) { return Verify(path, site_files, nullptr); }
 
 absl::Status VerifyToRestore(const std::string& path, DamagedCopies copies) {
   std::vector<std::string> damaged;
-  FUSIONLLM_RETURN_IF_ERROR(Verify(path, Elsewhere::kLeaveOut, &damaged));
+  FUSIONLLM_RETURN_IF_ERROR(Verify(path, SiteFilesPolicy::kSkip, &damaged));
   if (damaged.empty() || copies == DamagedCopies::kKeep) return absl::OkStatus();
   for (const std::string& copy : damaged) {
     if (unlink(copy.c_str()) != 0 && errno != ENOENT) return base::FileError(errno, "remove the damaged", copy);
   }
-  return VerifyCheckpoint(path, Elsewhere::kLeaveOut);
+  return VerifyCheckpoint(path, SiteFilesPolicy::kSkip);
 }
 
 }  // namespace fusionllm::checkpoint

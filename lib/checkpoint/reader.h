@@ -21,7 +21,7 @@ struct StoredTensor {
 };
 
 // What to make of files that the manifest says lie in other sites, where they are not in the checkpoint's folder besides.
-enum class Elsewhere { kRefuse, kLeaveOut };
+enum class SiteFilesPolicy { kReject, kSkip };
 
 // Tensors by name across all files. Movable; reads may run on several threads at once. As long as a reader of a checkpoint lives, the
 // checkpoint is not pruned (a shared flock(2) on its manifest).
@@ -36,7 +36,7 @@ class CheckpointReader {
   // or an index that disagrees with its shards; Unimplemented as SafetensorsFile::Open; DataLoss when a file has not the size that the
   // manifest says; FailedPrecondition for a checkpoint with files that lie in other sites, naming files and sites, unless these are to be
   // left out. Messages name the file.
-  static absl::StatusOr<CheckpointReader> Open(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
+  static absl::StatusOr<CheckpointReader> Open(const std::string& path, SiteFilesPolicy site_files = SiteFilesPolicy::kReject);
   CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader& operator=(CheckpointReader&&) noexcept;
   ~CheckpointReader();
@@ -44,7 +44,8 @@ class CheckpointReader {
   const std::string& path() const { return path_; }                                // what was opened, after `latest`
   const std::optional<Manifest>& manifest() const { return manifest_; }            // nullopt: not a checkpoint of ours
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }  // parameters, optimizer state and residuals, by name
-  const std::vector<FileEntry>& elsewhere() const { return elsewhere_; }  // that were left out; their tensors are not among tensors()
+  // That were left out; their tensors are not among tensors().
+  const std::vector<FileEntry>& files_in_other_sites() const { return files_in_other_sites_; }
   bool Contains(absl::string_view name) const { return tensors_.contains(std::string(name)); }
   bool IsParameter(const StoredTensor& tensor) const;  // not optimizer state or a residual
 
@@ -53,8 +54,8 @@ class CheckpointReader {
 
  private:
   CheckpointReader() = default;
-  absl::Status OpenFolder(const std::string& folder, Elsewhere elsewhere);
-  absl::Status OpenCheckpoint(const std::string& folder, Elsewhere elsewhere);
+  absl::Status OpenFolder(const std::string& folder, SiteFilesPolicy site_files);
+  absl::Status OpenCheckpoint(const std::string& folder, SiteFilesPolicy site_files);
   absl::Status OpenIndexed(const std::string& folder);
   // Of a tensor that `weight_map` has, what stands in another file than it says is passed over.
   absl::Status AddFile(const std::string& path, const std::map<std::string, std::string>& weight_map = {});
@@ -62,7 +63,7 @@ class CheckpointReader {
 
   std::string path_;
   std::optional<Manifest> manifest_;
-  std::vector<FileEntry> elsewhere_;
+  std::vector<FileEntry> files_in_other_sites_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, StoredTensor> tensors_;
   int lock_ = -1;
@@ -81,10 +82,10 @@ absl::Status CheckFileSizes(const std::string& folder, const Manifest& manifest)
 // Reads everything. What others made has no manifest, so no checksums, and only the structure is checked.
 // DataLoss lists every file that is wrong, with the reason (PermissionDenied where all of these may not be read), or says that a folder of
 // ours has lost its manifest or cannot be understood by it; other errors are those of Open: Unimplemented for what may be whole and is not
-// supported here. With kLeaveOut: whether all that is here is whole.
-absl::Status VerifyCheckpoint(const std::string& path, Elsewhere elsewhere = Elsewhere::kRefuse);
+// supported here. With kSkip: whether all that is here is whole.
+absl::Status VerifyCheckpoint(const std::string& path, SiteFilesPolicy site_files = SiteFilesPolicy::kReject);
 
-// Likewise with kLeaveOut, for who restores from it and can ask sites: where nothing else is wrong, files that were brought here from sites
+// Likewise with kSkip, for who restores from it and can ask sites: where nothing else is wrong, files that were brought here from sites
 // and are damaged here are removed, so that they count as elsewhere again; with kKeep they stay, for who only asks.
 enum class DamagedCopies { kRemove, kKeep };
 absl::Status VerifyToRestore(const std::string& path, DamagedCopies copies = DamagedCopies::kRemove);

@@ -163,7 +163,7 @@ TEST_F(SitesTest, CommitsWithoutFilesBesideTheCommitter) {
   }
   const auto committed = CommitCheckpoint(root_, manifest, 0);
   ASSERT_TRUE(committed.ok()) << committed.status();
-  EXPECT_THAT(CheckpointReader::Open(committed->path, Elsewhere::kLeaveOut)->elsewhere(), SizeIs(3));
+  EXPECT_THAT(CheckpointReader::Open(committed->path, SiteFilesPolicy::kSkip)->files_in_other_sites(), SizeIs(3));
 }
 
 TEST_F(SitesTest, ATensorInTwoShardsIsFoundByTheWordOfWhoWroteThem) {
@@ -194,21 +194,21 @@ TEST_F(SitesTest, OpenListsFilesInOtherSites) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(status.message(), AllOf(HasSubstr(kThere), HasSubstr("in site paris"), HasSubstr("replica")));
   }
-  EXPECT_TRUE(VerifyCheckpoint(saved, Elsewhere::kLeaveOut).ok());
+  EXPECT_TRUE(VerifyCheckpoint(saved, SiteFilesPolicy::kSkip).ok());
   const CheckpointInfo info = ListCheckpoints(root_)->front();
   EXPECT_EQ(info.problem, "");
-  EXPECT_THAT(info.elsewhere, HasSubstr("in site paris"));
-  const auto reader = CheckpointReader::Open(saved, Elsewhere::kLeaveOut);
+  EXPECT_THAT(info.other_sites, HasSubstr("in site paris"));
+  const auto reader = CheckpointReader::Open(saved, SiteFilesPolicy::kSkip);
   ASSERT_TRUE(reader.ok()) << reader.status();
   EXPECT_TRUE(reader->Contains("layer.0.weight"));
   EXPECT_FALSE(reader->Contains("layer.1.weight"));
-  EXPECT_THAT(reader->elsewhere(), SizeIs(3));
+  EXPECT_THAT(reader->files_in_other_sites(), SizeIs(3));
 }
 
 TEST_F(SitesTest, WhatIsDamagedHereIsFoundAllTheSame) {
   const std::string saved = Saved(50);
   std::ofstream(absl::StrCat(saved, "/model-00001-of-00002.safetensors"), std::ios::app) << "x";
-  EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(saved, Elsewhere::kLeaveOut)));
+  EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(saved, SiteFilesPolicy::kSkip)));
   EXPECT_FALSE(FindLatestComplete(root_)->path.has_value());
 }
 

@@ -190,10 +190,10 @@ void FilesRead::Cover(absl::string_view path) {
   }
 }
 
-SomeFiles SharedFiles(const FilesRead& files, const FilesRead& others) {
+FileSample SharedFiles(const FilesRead& files, const FilesRead& others) {
   std::vector<FilesRead::Identity> sorted = others.identities;
   std::sort(sorted.begin(), sorted.end());
-  SomeFiles shared;
+  FileSample shared;
   for (size_t i = 0; i < files.identities.size(); ++i) {
     const FilesRead::Identity& file = files.identities[i];
     if (file.device == kGone || !std::binary_search(sorted.begin(), sorted.end(), file)) continue;
@@ -203,9 +203,9 @@ SomeFiles SharedFiles(const FilesRead& files, const FilesRead& others) {
   return shared;
 }
 
-SomeFiles RepeatedFiles(const FilesRead& files) {
+FileSample RepeatedFiles(const FilesRead& files) {
   std::map<FilesRead::Identity, int64_t> times;
-  SomeFiles repeated;
+  FileSample repeated;
   for (size_t i = 0; i < files.identities.size(); ++i) {
     if (++times[files.identities[i]] != 2) continue;
     ++repeated.count;

@@ -57,7 +57,7 @@ struct FilesRead {
     int64_t bits = 0;     // of one id
     int64_t count = 0;    // of all ids
     int64_t checked = 0;  // of these the rest is reported
-    int64_t least = 0, greatest = 0, distinct = 0;
+    int64_t min_id = 0, max_id = 0, distinct = 0;
   };
   int64_t count = 0, bytes = 0;
   std::optional<TokenIds> ids;       // of kind tokens
@@ -79,13 +79,13 @@ inline constexpr size_t kMaxListed = 200;
 inline constexpr size_t kMaxSkippedListed = 10;
 
 // Some of a dataset's files: how many, and the names (FilesRead::NameOf) of those that are listed.
-struct SomeFiles {
+struct FileSample {
   int64_t count = 0;
   std::vector<std::string> names;
 };
 // Those of `files` that are files of `others`, too; and those that stand in `files` more than once.
-SomeFiles SharedFiles(const FilesRead& files, const FilesRead& others);
-SomeFiles RepeatedFiles(const FilesRead& files);
+FileSample SharedFiles(const FilesRead& files, const FilesRead& others);
+FileSample RepeatedFiles(const FilesRead& files);
 
 struct Copy {
   std::string name, of;  // FilesRead::NameOf

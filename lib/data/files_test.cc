@@ -156,11 +156,11 @@ TEST(FilesReadTest, AFileIsTheSameUnderAnyName) {
   const base::TempFolder folder;
   const std::string a = folder.Write("a", "1"), b = folder.Write("b", "2"), link = folder / "link";
   std::filesystem::create_symlink(a, link);
-  const SomeFiles shared = SharedFiles(ReadOf({link, b}), ReadOf({a}));
+  const FileSample shared = SharedFiles(ReadOf({link, b}), ReadOf({a}));
   EXPECT_EQ(shared.count, 1);
   EXPECT_THAT(shared.names, ElementsAre("link"));
   EXPECT_EQ(SharedFiles(ReadOf({b}), ReadOf({a})).count, 0);
-  const SomeFiles repeated = RepeatedFiles(ReadOf({a, b, a, link, folder.path() + "/./b"}));
+  const FileSample repeated = RepeatedFiles(ReadOf({a, b, a, link, folder.path() + "/./b"}));
   EXPECT_EQ(repeated.count, 2) << "each is told once";
   EXPECT_EQ(RepeatedFiles(ReadOf({a, b})).count, 0);
 }

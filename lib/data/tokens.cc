@@ -179,9 +179,9 @@ class TokenWindows : public Dataset {
   FilesRead::TokenIds Count(std::span<const int32_t> ids) const {
     std::vector<int32_t> sorted(ids.begin(), ids.end());
     std::sort(sorted.begin(), sorted.end());
-    const int32_t least = sorted.front(), greatest = sorted.back();
+    const int32_t min_id = sorted.front(), max_id = sorted.back();
     const auto distinct = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
-    return {8 * width_, size() * length_ + 1, static_cast<int64_t>(ids.size()), least, greatest, distinct};
+    return {8 * width_, size() * length_ + 1, static_cast<int64_t>(ids.size()), min_id, max_id, distinct};
   }
 
   int64_t length_;

@@ -444,8 +444,8 @@ TEST(TokenWindowsTest, IdsAreCountedForTokensAlone) {
   EXPECT_EQ(ids->bits, 16);
   EXPECT_EQ(ids->count, 5);
   EXPECT_EQ(ids->checked, 5);
-  EXPECT_EQ(ids->least, 4);
-  EXPECT_EQ(ids->greatest, 300);
+  EXPECT_EQ(ids->min_id, 4);
+  EXPECT_EQ(ids->max_id, 300);
   EXPECT_EQ(ids->distinct, 4);
   folder.Write("text", "abcdef");
   EXPECT_FALSE(OpenDataset(Text(folder, {"text"}, 2)).value()->files().ids.has_value());

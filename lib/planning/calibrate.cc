@@ -185,8 +185,8 @@ CalibrationOptions ForEmulatedDevices(CalibrationOptions options) {
 absl::StatusOr<wire::DeviceProfile> Calibrate(const workload::Workload& workload, kernels::Backend& backend,
                                               const CalibrationOptions& options) {
   wire::DeviceProfile profile{.backend = std::string(backend.name()), .threads = options.threads};
-  runtime::MeasureOptions measure{.least = options.min_passes,
-                                  .most = options.max_passes,
+  runtime::MeasureOptions measure{.min_micro_batches = options.min_passes,
+                                  .max_micro_batches = options.max_passes,
                                   .seconds = options.seconds,
                                   .timeout_s = options.timeout_s,
                                   .quantile = options.quantile,

@@ -206,7 +206,8 @@ TEST(MeasureGraph, LayersLikeOthersAreNotMeasuredAgain) {
     const auto workload = TinyGpt(layers);
     CountingBackend backend;
     SyntheticData data(workload->training.graph);
-    const auto measured = MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data, {.least = 1, .most = 1},
+    const auto measured = MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data,
+                                       {.min_micro_batches = 1, .max_micro_batches = 1},
                                        /*in_flight=*/1, slice_bytes);
     EXPECT_TRUE(measured.ok()) << measured.status();
     prepared = backend.prepared;
@@ -227,8 +228,8 @@ TEST(MeasureGraph, AMicroBatchBesideOthersHasTheSameOps) {
   const auto signatures = [&](int in_flight, int64_t slice_bytes) {
     CountingBackend backend;
     SyntheticData data(workload->training.graph);
-    const auto measured = MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data, {.least = 1, .most = 1},
-                                       in_flight, slice_bytes);
+    const auto measured = MeasureGraph(workload->training, workload::StageConfigOf(*workload), backend, data,
+                                       {.min_micro_batches = 1, .max_micro_batches = 1}, in_flight, slice_bytes);
     EXPECT_TRUE(measured.ok()) << measured.status();
     std::vector<std::string> names;
     for (const auto& [signature, op] : measured->ops) {

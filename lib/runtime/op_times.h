@@ -14,9 +14,9 @@ namespace fusionllm::runtime {
 inline constexpr double kUncontendedQuantile = 0;
 
 struct MeasureOptions {
-  // Micro-batches that are timed: at least so many, and on until `seconds` have gone by or there are `most` of them.
-  int least = 3;
-  int most = 100;
+  // Micro-batches that are timed: at least so many, and on until `seconds` have gone by or there are `max_micro_batches` of them.
+  int min_micro_batches = 3;
+  int max_micro_batches = 100;
   double seconds = 0;
   // When this long has gone by, one that is timed is enough: large ones vary little.
   double timeout_s = std::numeric_limits<double>::infinity();

@@ -408,7 +408,8 @@ absl::StatusOr<std::vector<OpTime>> PassRunner::Measure(const MeasureOptions& op
   int timed = 0;
   const auto wants_more = [&] {
     const double elapsed_s = 1e-9 * static_cast<double>(MonotonicNanoseconds() - begin_ns);
-    return timed < (elapsed_s < options.timeout_s ? options.least : 1) || (timed < options.most && elapsed_s < options.seconds);
+    return timed < (elapsed_s < options.timeout_s ? options.min_micro_batches : 1) ||
+           (timed < options.max_micro_batches && elapsed_s < options.seconds);
   };
   for (int i = 0; wants_more(); ++i) {
     if (options.cancelled && options.cancelled()) return absl::CancelledError("measuring was cancelled");

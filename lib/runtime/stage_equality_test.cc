@@ -190,7 +190,7 @@ TEST_P(StageEqualityTest, MeasuringTimesEveryOpAndDoesNotChangeABit) {
   std::vector<std::set<opdag::OpId>> timed(2);
   const std::vector<bool> views = autodiff::ViewsOf(training_);
   options.prepare = [&](int stage, StageExecutor& executor) {
-    const auto times = executor.MeasureOps({.least = 2, .most = 2});
+    const auto times = executor.MeasureOps({.min_micro_batches = 2, .max_micro_batches = 2});
     ASSERT_TRUE(times.ok()) << times.status();
     opdag::OpId before = opdag::kNone;
     for (const OpTime& time : *times) {

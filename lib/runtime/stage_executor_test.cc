@@ -381,8 +381,8 @@ TEST(StageExecutorTest, ZeroTimeoutTimesOneMicroBatch) {
   int impatient = 0, patient = 0;
   options.prepare = [&](int, StageExecutor& executor) {
     const auto count = [](int& asked) { return [&asked] { return ++asked < 0; }; };
-    EXPECT_TRUE(executor.MeasureOps({.least = 4, .most = 4, .timeout_s = 0, .cancelled = count(impatient)}).ok());
-    EXPECT_TRUE(executor.MeasureOps({.least = 4, .most = 4, .cancelled = count(patient)}).ok());
+    EXPECT_TRUE(executor.MeasureOps({.min_micro_batches = 4, .max_micro_batches = 4, .timeout_s = 0, .cancelled = count(impatient)}).ok());
+    EXPECT_TRUE(executor.MeasureOps({.min_micro_batches = 4, .max_micro_batches = 4, .cancelled = count(patient)}).ok());
   };
   MustRun(training, options);
   EXPECT_EQ(patient, impatient + 3);
@@ -395,7 +395,7 @@ TEST(StageExecutorTest, OfTheTimesOfAnOpTheQuantileCounts) {
   options.prepare = [&](int, StageExecutor& executor) {
     const auto seconds = [&](double quantile) {
       double sum = 0;
-      const auto times = executor.MeasureOps({.least = 40, .most = 40, .quantile = quantile, .thread_cpu = true});
+      const auto times = executor.MeasureOps({.min_micro_batches = 40, .max_micro_batches = 40, .quantile = quantile, .thread_cpu = true});
       EXPECT_TRUE(times.ok());
       for (const OpTime& time : *times) sum += time.seconds;
       return sum;
@@ -413,7 +413,7 @@ TEST(StageExecutorTest, MeasuringCanBeCancelled) {
   PipelineOptions options = SmallOptions(training, 1, "ref");
   int asked = 0;
   options.prepare = [&](int, StageExecutor& executor) {
-    const auto times = executor.MeasureOps({.least = 100, .most = 100, .cancelled = [&] { return ++asked > 2; }});
+    const auto times = executor.MeasureOps({.min_micro_batches = 100, .max_micro_batches = 100, .cancelled = [&] { return ++asked > 2; }});
     EXPECT_EQ(times.status().code(), absl::StatusCode::kCancelled);
   };
   MustRun(training, options);

@@ -220,7 +220,7 @@ class EmulatedEndpoint : public Endpoint {
     Waiting& message = link.queues[priority].front();
     const int64_t ready_ns = std::max({message.queued_ns, link.line_free_ns, clock_.NowNs() - options_.catch_up_ns_max});
     const uint64_t bytes = std::min(message.wire_bytes_left, link.emulator.slice_bytes());
-    const LinkEmulator::Passage passage = link.emulator.Pass(ready_ns, bytes);
+    const LinkEmulator::Transit passage = link.emulator.Pass(ready_ns, bytes);
     if (message.begun_ns < 0) message.begun_ns = ready_ns;
     message.wire_bytes_left -= bytes;
     message.arrival_ns = std::max(message.arrival_ns, passage.arrival_ns);

@@ -41,7 +41,7 @@ absl::StatusOr<LinkEmulator> LinkEmulator::Create(std::shared_ptr<SharedBuckets>
   return LinkEmulator(std::move(buckets), std::move(indices), path, base::CounterRng(seed, name));
 }
 
-LinkEmulator::Passage LinkEmulator::Pass(int64_t ready_ns, uint64_t bytes) {
+LinkEmulator::Transit LinkEmulator::Pass(int64_t ready_ns, uint64_t bytes) {
   int64_t resend_ns = 0;
   if (loss_ > 0) {
     uint64_t outstanding = (bytes + kPacketBytes - 1) / kPacketBytes;

@@ -29,7 +29,7 @@ struct EmulatedPath {
 
 class LinkEmulator {
  public:
-  struct Passage {
+  struct Transit {
     int64_t sent_ns;     // the sender's line is free again
     int64_t arrival_ns;  // the receiver has the slice; may be out of order under jitter and loss
   };
@@ -39,7 +39,7 @@ class LinkEmulator {
                                              absl::string_view name);
 
   // A slice whose sender could begin at ready_ns.
-  Passage Pass(int64_t ready_ns, uint64_t bytes);
+  Transit Pass(int64_t ready_ns, uint64_t bytes);
 
   // Small enough that a control message waits some milliseconds at most, large enough to wake up seldom: what passes in 4 ms, 16 to 256
   // KiB.

@@ -88,7 +88,7 @@ TEST(SharedBuckets, BadSpecsAndFilesAreRefusedByName) {
 
 TEST(LinkEmulator, ASliceArrivesAfterItsOwnTimeOnTheWireAndTheLatency) {
   LinkEmulator link = Emulator(Buckets({{"l", 1e6}}), {.buckets = {"l"}, .latency_ns = 40 * kMs});
-  const LinkEmulator::Passage passage = link.Pass(10 * kMs, 20'000);
+  const LinkEmulator::Transit passage = link.Pass(10 * kMs, 20'000);
   EXPECT_EQ(passage.sent_ns, 30 * kMs);
   EXPECT_EQ(passage.arrival_ns, 70 * kMs);
 }
@@ -126,7 +126,7 @@ TEST(LinkEmulator, JitterSpreadsArrivalsOverItsRange) {
   LinkEmulator link = Emulator(Buckets({}), {.latency_ns = 10 * kMs, .jitter_ns = 4 * kMs});
   double sum = 0;
   for (int i = 0; i < 1000; ++i) {
-    const LinkEmulator::Passage passage = link.Pass(0, 1000);
+    const LinkEmulator::Transit passage = link.Pass(0, 1000);
     EXPECT_EQ(passage.sent_ns, 0);
     EXPECT_GE(passage.arrival_ns, 10 * kMs);
     EXPECT_LT(passage.arrival_ns, 14 * kMs);
@@ -141,7 +141,7 @@ TEST(LinkEmulator, LostPacketsAreSentAgainAndCostARoundTrip) {
   int64_t ready = 0;
   int late = 0;
   for (int i = 0; i < kSlices; ++i) {
-    const LinkEmulator::Passage passage = link.Pass(ready, 1448);
+    const LinkEmulator::Transit passage = link.Pass(ready, 1448);
     ready = passage.sent_ns;
     const int64_t delay = passage.arrival_ns - passage.sent_ns;
     EXPECT_EQ((delay - 5 * kMs) % (10 * kMs), 0);

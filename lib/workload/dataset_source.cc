@@ -76,12 +76,11 @@ std::string DescribeFiles(const data::FilesRead& files) {
 // "ids of 16 bits, from 0 to 50256, 31402 distinct ones among the first 1048576; "
 std::string DescribeIds(const data::FilesRead::TokenIds& ids) {
   const std::string all = ids.checked == ids.count ? "" : absl::StrCat(" among the first ", ids.checked);
-  return absl::StrCat("ids of ", ids.bits, " bits, from ", ids.least, " to ", ids.greatest, ", ", ids.distinct, " distinct ones", all,
-                      "; ");
+  return absl::StrCat("ids of ", ids.bits, " bits, from ", ids.min_id, " to ", ids.max_id, ", ", ids.distinct, " distinct ones", all, "; ");
 }
 
 // "corpus.txt is", "a.txt, b.txt are".
-std::string FilesAre(const data::SomeFiles& files) {
+std::string FilesAre(const data::FileSample& files) {
   return absl::StrCat(FirstOf(files.names, files.count), files.count == 1 ? " is" : " are");
 }
 
@@ -162,7 +161,7 @@ std::string DatasetSource::Summary() const {
                         even ? "drawn evenly over all of the data" : "the last ones of the data",
                         " (spec.data.validation.fraction: ", workload_.data.validation_fraction, ")");
   }
-  const data::SomeFiles shared = data::SharedFiles(data_.validation->files(), data_.training->files());
+  const data::FileSample shared = data::SharedFiles(data_.validation->files(), data_.training->files());
   return absl::StrCat(text, "; ", held_out, " for validation", EvaluatedText(), ", of ", DescribeFiles(data_.validation->files()),
                       shared.count > 0 ? absl::StrCat("; ", FilesAre(shared), " trained on, too") : "");
 }
@@ -192,14 +191,15 @@ std::string DatasetSource::EvaluatedText() const {
 std::vector<std::string> DatasetSource::Warnings() const {
   std::vector<std::string> warnings;
   const bool has_files = data_.validation != nullptr && workload_.data.validation_fraction == 0;  // of its own
-  if (const data::SomeFiles shared = has_files ? data::SharedFiles(data_.validation->files(), data_.training->files()) : data::SomeFiles{};
+  if (const data::FileSample shared =
+          has_files ? data::SharedFiles(data_.validation->files(), data_.training->files()) : data::FileSample{};
       shared.count > 0) {
     warnings.push_back(
         absl::StrCat("spec.data.validation.path: ", FilesAre(shared), " also trained on (spec.data.path), so the validation loss ",
                      "says nothing of data that the model has not seen; hold out other files, or spec.data.validation.fraction"));
   }
   const auto repeated = [&](const char* field, const data::FilesRead& files, absl::string_view what) {
-    const data::SomeFiles twice = data::RepeatedFiles(files);
+    const data::FileSample twice = data::RepeatedFiles(files);
     if (twice.count > 0) warnings.push_back(absl::StrCat(field, ": ", FilesAre(twice), " listed more than once, so ", what));
   };
   const bool held_out = workload_.data.validation_fraction > 0;

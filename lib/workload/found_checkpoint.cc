@@ -93,7 +93,7 @@ int64_t MicroBatchSizeOf(const checkpoint::Manifest& manifest) {
 
 absl::StatusOr<CheckpointFound> DescribeCheckpoint(const job::FusionJob& job, const std::string& base_directory, const std::string& path) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                             checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut));
+                             checkpoint::CheckpointReader::Open(path, checkpoint::SiteFilesPolicy::kSkip));
   if (!reader.manifest().has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("spec.checkpoint.resume: ", path,
                                                    " is not a checkpoint of a run; use spec.model.init.from to start from its parameters"));

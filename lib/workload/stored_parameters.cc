@@ -36,7 +36,7 @@ StoredEntries ParametersOf(const checkpoint::CheckpointReader& reader) {
   for (const auto& [name, tensor] : reader.tensors()) {
     if (reader.IsParameter(tensor)) stored.emplace(name, tensor.entry);
   }
-  for (const checkpoint::FileEntry& file : reader.elsewhere()) {
+  for (const checkpoint::FileEntry& file : reader.files_in_other_sites()) {
     if (checkpoint::ShardKindOf(file.name) != checkpoint::ShardKind::kModel) continue;
     for (const std::string& name : file.tensors) stored.emplace(name, nullptr);
   }

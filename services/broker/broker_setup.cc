@@ -437,7 +437,7 @@ class Preparation {
     setup_.exchange->OnUnusable(
         [loop](uint32_t epoch, const std::string& path, const absl::Status& why) { loop->OnCheckpointUnusable(epoch, path, why); });
     setup_.shard_fetcher->OnProgress([loop] { loop->OnTransferProgress(); });
-    setup_.shard_fetcher->OnAwaited([loop](const WaitingForSite& awaited) {
+    setup_.shard_fetcher->OnWaiting([loop](const WaitingForSite& awaited) {
       loop->LogEvent({.reason = "WaitingForSite",
                       .message = absl::StrFormat("%d files of %s lie in site %s, %s among them, and no executor of it that holds shards is "
                                                  "here; one is waited for, %d s more at most",

@@ -331,7 +331,7 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
   if (const absl::Status held = CheckNames(**call, *request); !held.ok()) return ToGrpc(held);
   const absl::StatusOr<std::string> path = PathOf(**call, request->source());
   if (!path.ok()) return ToGrpc(path.status());
-  absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(*path, checkpoint::Elsewhere::kLeaveOut);
+  absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(*path, checkpoint::SiteFilesPolicy::kSkip);
   if (!reader.ok()) return ToGrpc(reader.status());
   if (const absl::Status recalled = FetchMissing(**call, *request, *context, *reader); !recalled.ok()) return ToGrpc(recalled);
   v1::TensorPiece piece;
@@ -354,7 +354,7 @@ absl::Status CheckpointExchange::FetchMissing(const Call& call, const v1::FetchT
                                               checkpoint::CheckpointReader& reader) {
   const std::set<std::string> names(request.names().begin(), request.names().end());
   bool brought = false;
-  for (const checkpoint::FileEntry& file : reader.elsewhere()) {
+  for (const checkpoint::FileEntry& file : reader.files_in_other_sites()) {
     const bool wanted =
         std::any_of(file.tensors.begin(), file.tensors.end(), [&](const std::string& name) { return names.contains(name); });
     if (!wanted) continue;
@@ -372,7 +372,8 @@ absl::Status CheckpointExchange::FetchMissing(const Call& call, const v1::FetchT
     brought = true;
   }
   if (!brought) return absl::OkStatus();
-  absl::StatusOr<checkpoint::CheckpointReader> again = checkpoint::CheckpointReader::Open(reader.path(), checkpoint::Elsewhere::kLeaveOut);
+  absl::StatusOr<checkpoint::CheckpointReader> again =
+      checkpoint::CheckpointReader::Open(reader.path(), checkpoint::SiteFilesPolicy::kSkip);
   if (again.ok()) reader = *std::move(again);
   return again.status();
 }

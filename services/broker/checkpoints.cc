@@ -100,9 +100,9 @@ std::vector<broker::EmitEvent> StartupEvents(const CheckpointFound& start, int64
 
 absl::StatusOr<std::vector<std::string>> ResidualsIn(const std::string& checkpoint) {
   FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                             checkpoint::CheckpointReader::Open(checkpoint, checkpoint::Elsewhere::kLeaveOut));
+                             checkpoint::CheckpointReader::Open(checkpoint, checkpoint::SiteFilesPolicy::kSkip));
   std::vector<std::string> residuals;
-  for (const checkpoint::FileEntry& file : reader.elsewhere()) {
+  for (const checkpoint::FileEntry& file : reader.files_in_other_sites()) {
     if (checkpoint::ShardKindOf(file.name) != checkpoint::ShardKind::kResiduals) continue;
     residuals.insert(residuals.end(), file.tensors.begin(), file.tensors.end());
   }

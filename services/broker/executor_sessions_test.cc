@@ -150,12 +150,12 @@ TEST_F(ExecutorSessionsTest, AFieldOfAHelloThatIsTooLongIsRefused) {
   EXPECT_THAT(Notes(), IsEmpty());
 }
 
-class UncertifiedAttendanceTest : public ExecutorSessionsTest {
+class UncertifiedSessionTest : public ExecutorSessionsTest {
  protected:
-  UncertifiedAttendanceTest() : ExecutorSessionsTest({.require_certificate = false}) {}
+  UncertifiedSessionTest() : ExecutorSessionsTest({.require_certificate = false}) {}
 };
 
-TEST_F(UncertifiedAttendanceTest, NamesThatNoCertificateHasAreRefused) {
+TEST_F(UncertifiedSessionTest, NamesThatNoCertificateHasAreRefused) {
   for (const std::string& name :
        {std::string("../../x"), std::string("a b"), std::string("a\nb"), std::string(64, 'x'), std::string("ca")}) {
     const Turned turned = TurnedAway(CertifiedAs("a"), HelloOf(name));

@@ -141,20 +141,20 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
       std::filesystem::canonical(absl::StrCat(setup.checkpoint_directory, "/", checkpoint::kLatestName), none);
   if (none) return;
   // Holds it against removal.
-  const auto reader = checkpoint::CheckpointReader::Open(folder.string(), checkpoint::Elsewhere::kLeaveOut);
-  if (!reader.ok() || reader->elsewhere().empty()) return;
+  const auto reader = checkpoint::CheckpointReader::Open(folder.string(), checkpoint::SiteFilesPolicy::kSkip);
+  if (!reader.ok() || reader->files_in_other_sites().empty()) return;
   int64_t bytes = 0;
-  for (const checkpoint::FileEntry& file : reader->elsewhere()) bytes += file.bytes;
+  for (const checkpoint::FileEntry& file : reader->files_in_other_sites()) bytes += file.bytes;
   std::set<std::string> sites;
-  for (const checkpoint::FileEntry& file : reader->elsewhere()) sites.insert(file.site);
+  for (const checkpoint::FileEntry& file : reader->files_in_other_sites()) sites.insert(file.site);
   RunLoop& loop = *setup.loop;
   absl::Status brought = absl::CancelledError("their executors were asked to end as well");
-  if (!setup.shard_fetcher->AllLeave(sites, outcome.interrupted ? kNewsOfDeletion : std::chrono::milliseconds(0))) {
+  if (!setup.shard_fetcher->AllShuttingDown(sites, outcome.interrupted ? kNewsOfDeletion : std::chrono::milliseconds(0))) {
     loop.LogEvent(
         {.reason = "CollectingShards",
          .message = absl::StrFormat("%d bytes of %s that lie in sites, so that it can be restored in any", bytes, folder.string())});
     loop.LogPendingEvents();
-    brought = CollectShards(*setup.shard_fetcher, folder.string(), reader->elsewhere(), kSilence);
+    brought = CollectShards(*setup.shard_fetcher, folder.string(), reader->files_in_other_sites(), kSilence);
   }
   if (!brought.ok()) {
     loop.LogEvent({.reason = "ShardsInSites",
@@ -238,13 +238,13 @@ int Main(int argc, char** argv) {
   if (!server.ok()) EndAtStart(server.status(), kExitFailed, common, final_report);
 
   const daemon::OnStopSignal on_stop([&] {
-    setup->shard_fetcher->GiveUpAbsent();  // first: the loop's order to stop ends the waiting
+    setup->shard_fetcher->CancelWaits();  // first: the loop's order to stop ends the waiting
     loop.Stop();
   });
   serving = true;
   RunOutcome outcome = loop.Run(sessions);
   serving = false;
-  setup->shard_fetcher->RunEnds(absl::ToChronoMilliseconds(kCopyTimeout));
+  setup->shard_fetcher->SetShutdownTimeout(absl::ToChronoMilliseconds(kCopyTimeout));
   FinishCopies(*setup, outcome);
   BringShardsHome(*setup, outcome);
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);

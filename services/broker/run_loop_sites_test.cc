@@ -208,7 +208,7 @@ TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
   loop_->OnMessage("a", 2, leaving);
   loop_->OnLeft("a", 2, "it was asked to end");
   EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
-  recall_.RunEnds(std::chrono::hours(1));
+  recall_.SetShutdownTimeout(std::chrono::hours(1));
   const checkpoint::FileEntry file{.name = files[0].name, .site = "paris"};
   const absl::Status brought = recall_.FetchShard(checkpoints_ + "/step-000002", file, [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(brought)) << brought;
@@ -226,7 +226,7 @@ TEST_F(RunLoopSitesTest, AnExecutorThatSaysThatItLeavesIsHeardWhenTheRunIsOver) 
   v1::ExecutorMessage leaving;
   leaving.mutable_leaving();
   loop_->OnMessage("b", 1, leaving);
-  EXPECT_TRUE(recall_.AllLeave({"oslo"}, std::chrono::milliseconds(0)));
+  EXPECT_TRUE(recall_.AllShuttingDown({"oslo"}, std::chrono::milliseconds(0)));
 }
 
 TEST_F(RunLoopSitesTest, ReportsCheckpointsSkippedInFallbackSearch) {

@@ -46,13 +46,13 @@ TEST_F(ShardCollectionTest, SitesThatAreAwayAreAwaitedAtTheSameTime) {
   std::mutex mutex;
   std::set<std::string> awaited;
   std::promise<void> all;
-  recall.OnAwaited([&](const WaitingForSite& site) {
+  recall.OnWaiting([&](const WaitingForSite& site) {
     const std::lock_guard lock(mutex);
     if (awaited.insert(site.site).second && awaited.size() == kSites.size()) all.set_value();
   });
   auto collected = Collect(recall);
   ASSERT_EQ(all.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready) << "while none has been given up";
-  recall.GiveUpAbsent();
+  recall.CancelWaits();
   const absl::Status status = collected.get();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   for (const std::string& site : kSites) EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("site ", site, ": ")));
@@ -85,13 +85,13 @@ TEST_F(ShardCollectionTest, SilentSitesAreGivenUpTogetherAndOneThatSendsIsNot) {
 TEST_F(ShardCollectionTest, DoesNotWaitForSitesOfADeletedJob) {
   ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
   int notices = 0;
-  recall.OnAwaited([&](const WaitingForSite&) { ++notices; });
+  recall.OnWaiting([&](const WaitingForSite&) { ++notices; });
   for (const std::string& site : kSites) {
     recall.AddExecutor(absl::StrCat(site, "-0"), site);
     recall.MarkLeaving(absl::StrCat(site, "-0"));
     recall.RemoveExecutor(absl::StrCat(site, "-0"));
   }
-  recall.RunEnds(std::chrono::hours(1));
+  recall.SetShutdownTimeout(std::chrono::hours(1));
   auto collected = Collect(recall);
   ASSERT_EQ(collected.wait_for(std::chrono::seconds(20)), std::future_status::ready);
   const absl::Status status = collected.get();

@@ -47,18 +47,18 @@ void ShardFetcher::OnFetched(std::function<void(const checkpoint::FileEntry& fil
   on_fetched_ = std::move(recalled);
 }
 
-void ShardFetcher::OnAwaited(std::function<void(const WaitingForSite& awaited)> on_awaited) {
+void ShardFetcher::OnWaiting(std::function<void(const WaitingForSite& awaited)> on_awaited) {
   const base::MutexLock lock(mutex_);
   on_awaited_ = std::move(on_awaited);
 }
 
-void ShardFetcher::RunEnds(std::chrono::milliseconds timeout) {
+void ShardFetcher::SetShutdownTimeout(std::chrono::milliseconds timeout) {
   const base::MutexLock lock(mutex_);
   absence_timeout_ = std::min(absence_timeout_, timeout);
   run_ends_ = true;
 }
 
-void ShardFetcher::GiveUpAbsent() {
+void ShardFetcher::CancelWaits() {
   const base::MutexLock lock(mutex_);
   for (const auto& [site, absence] : awaited_) absent_.insert(site);
 }
@@ -98,7 +98,7 @@ bool ShardFetcher::IsLeft(const std::string& site) const {
   return std::any_of(departed_.begin(), departed_.end(), of_site) && std::none_of(departed_.begin(), departed_.end(), comes_back);
 }
 
-bool ShardFetcher::AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds timeout) {
+bool ShardFetcher::AllShuttingDown(const std::set<std::string>& sites, std::chrono::milliseconds timeout) {
   base::UniqueLock lock(mutex_);
   const auto leaves = [this](const std::string& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     bool one_does = IsLeft(site);

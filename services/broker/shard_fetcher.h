@@ -65,15 +65,15 @@ class ShardFetcher {
   void OnFetched(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled);
 
   // Called when waiting for a site begins, and now and then while it lasts; from a thread that waits.
-  void OnAwaited(std::function<void(const WaitingForSite& awaited)> on_awaited);
+  void OnWaiting(std::function<void(const WaitingForSite& awaited)> on_awaited);
   // The run ends: from now on no executor is waited for longer than that, and none of a site all of whose executors were asked to end, as
   // those of a job that is deleted are. Thread-safe, as all here.
-  void RunEnds(std::chrono::milliseconds timeout);
+  void SetShutdownTimeout(std::chrono::milliseconds timeout);
   // Whether all executors of these sites that held shards were asked to end, as those of a job that is deleted are: nothing can be had of
   // them, and it is not wanted. Waits so long for those who have not said so yet.
-  bool AllLeave(const std::set<std::string>& sites, std::chrono::milliseconds timeout);
+  bool AllShuttingDown(const std::set<std::string>& sites, std::chrono::milliseconds timeout);
   // What is waited for now is waited for no longer.
-  void GiveUpAbsent();
+  void CancelWaits();
 
   // Puts `file`, which lies in a site, into the folder of its checkpoint, which the caller keeps from being removed. Blocks. Errors name
   // file and site: Unavailable when no executor of the site is there or gets it through, DataLoss when those who are there have it not as

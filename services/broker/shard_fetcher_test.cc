@@ -46,7 +46,7 @@ TEST_F(ShardFetcherTest, AWaitForASiteIsReportedWithReasonAndTimeAndAgain) {
   ShardFetcher recall({.absence_timeout = std::chrono::seconds(100), .notify_interval = std::chrono::milliseconds(1)});
   std::mutex mutex;
   std::vector<WaitingForSite> notices;
-  recall.OnAwaited([&](const WaitingForSite& awaited) {
+  recall.OnWaiting([&](const WaitingForSite& awaited) {
     const std::lock_guard lock(mutex);
     notices.push_back(awaited);
   });
@@ -67,7 +67,7 @@ TEST_F(ShardFetcherTest, AWaitForASiteIsReportedWithReasonAndTimeAndAgain) {
   EXPECT_EQ(at_first.files, 3);
   EXPECT_THAT(at_first.left.count(), AllOf(::testing::Gt(90), ::testing::Le(100)));
 
-  recall.GiveUpAbsent();
+  recall.CancelWaits();
   const absl::Status given_up = brought.get();
   EXPECT_TRUE(absl::IsUnavailable(given_up)) << given_up;
   const size_t before = notice_count();
@@ -78,7 +78,7 @@ TEST_F(ShardFetcherTest, AWaitForASiteIsReportedWithReasonAndTimeAndAgain) {
 TEST_F(ShardFetcherTest, ClosedRunDoesNotWaitForSites) {
   ShardFetcher recall({.absence_timeout = std::chrono::seconds(100), .fixed_executors = true});
   int notices = 0;
-  recall.OnAwaited([&](const WaitingForSite&) { ++notices; });
+  recall.OnWaiting([&](const WaitingForSite&) { ++notices; });
   const absl::Status status = recall.FetchShard(saved_, files_.at(0), [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("site paris"), HasSubstr("--listen")));
@@ -89,7 +89,7 @@ TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
   ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
   std::mutex mutex;
   int notices = 0;
-  recall.OnAwaited([&](const WaitingForSite&) {
+  recall.OnWaiting([&](const WaitingForSite&) {
     const std::lock_guard lock(mutex);
     ++notices;
   });
@@ -103,33 +103,33 @@ TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
   auto brought = std::async(std::launch::async, [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); });
   while (!was_notified()) std::this_thread::yield();
   EXPECT_NE(brought.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "its Pod may have been drained: another comes";
-  recall.RunEnds(std::chrono::hours(1));
+  recall.SetShutdownTimeout(std::chrono::hours(1));
   const absl::Status status = brought.get();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("asked to end"));
 }
 
-TEST_F(ShardFetcherTest, AllLeaveWhereEachHolderOfTheSitesWasOrderedToEnd) {
+TEST_F(ShardFetcherTest, AllShuttingDownWhereEachHolderOfTheSitesWasOrderedToEnd) {
   constexpr std::chrono::milliseconds kNow{0};
   ShardFetcher recall;
   for (const char* executor : {"paris-0", "paris-1"}) recall.AddExecutor(executor, "paris");
   recall.AddExecutor("oslo-0", "oslo");
   recall.MarkLeaving("paris-0");
-  EXPECT_FALSE(recall.AllLeave({"paris"}, kNow)) << "of one nothing is known";
+  EXPECT_FALSE(recall.AllShuttingDown({"paris"}, kNow)) << "of one nothing is known";
   recall.MarkLeaving("paris-1");
-  EXPECT_TRUE(recall.AllLeave({"paris"}, kNow));
-  EXPECT_FALSE(recall.AllLeave({"paris", "oslo"}, kNow));
+  EXPECT_TRUE(recall.AllShuttingDown({"paris"}, kNow));
+  EXPECT_FALSE(recall.AllShuttingDown({"paris", "oslo"}, kNow));
   for (const char* executor : {"paris-0", "paris-1"}) recall.RemoveExecutor(executor);
-  EXPECT_TRUE(recall.AllLeave({"paris"}, kNow));
+  EXPECT_TRUE(recall.AllShuttingDown({"paris"}, kNow));
   recall.RemoveExecutor("oslo-0");
-  EXPECT_FALSE(recall.AllLeave({"oslo"}, kNow)) << "it was lost, and may come back";
-  EXPECT_FALSE(recall.AllLeave({"lima"}, kNow)) << "nobody of that site was there";
+  EXPECT_FALSE(recall.AllShuttingDown({"oslo"}, kNow)) << "it was lost, and may come back";
+  EXPECT_FALSE(recall.AllShuttingDown({"lima"}, kNow)) << "nobody of that site was there";
 }
 
-TEST_F(ShardFetcherTest, AllLeaveWaitsForExecutorsThatAreEnding) {
+TEST_F(ShardFetcherTest, AllShuttingDownWaitsForExecutorsThatAreEnding) {
   ShardFetcher recall;
   recall.AddExecutor("paris-0", "paris");
-  auto all = std::async(std::launch::async, [&] { return recall.AllLeave({"paris"}, std::chrono::hours(1)); });
+  auto all = std::async(std::launch::async, [&] { return recall.AllShuttingDown({"paris"}, std::chrono::hours(1)); });
   recall.MarkLeaving("paris-0");
   EXPECT_TRUE(all.get());
 }
@@ -137,15 +137,15 @@ TEST_F(ShardFetcherTest, AllLeaveWaitsForExecutorsThatAreEnding) {
 TEST_F(ShardFetcherTest, AtTheEndOfTheRunAnExecutorThatWasLostIsStillAwaited) {
   ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
   std::promise<void> notices;
-  recall.OnAwaited([&](const WaitingForSite&) { notices.set_value(); });
+  recall.OnWaiting([&](const WaitingForSite&) { notices.set_value(); });
   for (const char* executor : {"paris-0", "paris-1"}) recall.AddExecutor(executor, "paris");
   recall.MarkLeaving("paris-0");
   recall.RemoveExecutor("paris-0");
   recall.RemoveExecutor("paris-1");
-  recall.RunEnds(std::chrono::hours(1));
+  recall.SetShutdownTimeout(std::chrono::hours(1));
   auto brought = std::async(std::launch::async, [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); });
   EXPECT_EQ(notices.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  recall.GiveUpAbsent();
+  recall.CancelWaits();
   EXPECT_TRUE(absl::IsUnavailable(brought.get()));
 }
 

@@ -63,7 +63,7 @@ int64_t BytesOf(const CheckpointClient::Wanted& wanted) {
 // Takes out of `wanted` what it has read; what lies in other sites stays.
 absl::StatusOr<CheckpointPosition> ReadFiles(const checkpoint::CheckpointReader& reader, CheckpointClient::Wanted& wanted) {
   std::set<std::string> elsewhere;
-  for (const checkpoint::FileEntry& file : reader.elsewhere()) elsewhere.insert(file.tensors.begin(), file.tensors.end());
+  for (const checkpoint::FileEntry& file : reader.files_in_other_sites()) elsewhere.insert(file.tensors.begin(), file.tensors.end());
   CheckpointClient::Wanted left;
   for (const auto& [name, view] : wanted) {
     if (elsewhere.contains(name)) {
@@ -97,7 +97,7 @@ SharedFiles::SharedFiles(const v1::Welcome& welcome, bool of_the_run)
 
 bool SharedFiles::Has(const std::string& path) const {
   // Where links and ".." lead counts, not how it is spelt.
-  return same_machine_ || (!folder_.empty() && LeadsBelow(path, folder_));
+  return same_machine_ || (!folder_.empty() && IsInsideFolder(path, folder_));
 }
 
 absl::Status StageRestorer::ReadFromSite(const v1::SiteFile& file, CheckpointClient::Wanted& wanted) const {
@@ -123,7 +123,7 @@ absl::StatusOr<CheckpointPosition> StageRestorer::Read(uint32_t epoch, const std
   CheckpointPosition position;
   if (shared) {
     FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                               checkpoint::CheckpointReader::Open(checkpoint, checkpoint::Elsewhere::kLeaveOut));
+                               checkpoint::CheckpointReader::Open(checkpoint, checkpoint::SiteFilesPolicy::kSkip));
     FUSIONLLM_ASSIGN_OR_RETURN(position, ReadFiles(reader, left));
     if (left.empty()) return position;
   }
@@ -161,7 +161,7 @@ absl::Status StageRestorer::Initialize(uint32_t epoch, const std::string& path, 
   const bool here = !base::IsUri(path) && shared_.Has(path);
   if (here) {
     FUSIONLLM_ASSIGN_OR_RETURN(const checkpoint::CheckpointReader reader,
-                               base::AsBadInputIfPermanent(checkpoint::CheckpointReader::Open(path, checkpoint::Elsewhere::kLeaveOut)));
+                               base::AsBadInputIfPermanent(checkpoint::CheckpointReader::Open(path, checkpoint::SiteFilesPolicy::kSkip)));
     FUSIONLLM_RETURN_IF_ERROR(base::AsBadInputIfPermanent(workload::CheckStart(workload.job, workload.training.graph, reader).status()));
     std::erase_if(wanted, [&](const auto& tensor) { return workload::BeginsAtZero(tensor.second.type, reader, tensor.first); });
     FUSIONLLM_RETURN_IF_ERROR(base::AsBadInputIfPermanent(ReadFiles(reader, wanted).status()));

@@ -20,7 +20,7 @@ constexpr char kScratchVariable[] = "FUSIONLLM_SCRATCH";
 
 }  // namespace
 
-bool LiesInObjectStore(const data::DatasetConfig& config) {
+bool IsInObjectStore(const data::DatasetConfig& config) {
   return std::any_of(config.paths.begin(), config.paths.end(), base::IsUri) ||
          std::any_of(config.validation_paths.begin(), config.validation_paths.end(), base::IsUri);
 }

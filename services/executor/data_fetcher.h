@@ -14,7 +14,7 @@
 namespace fusionllm::services {
 
 // Whether any of the data must be fetched first.
-bool LiesInObjectStore(const data::DatasetConfig& config);
+bool IsInObjectStore(const data::DatasetConfig& config);
 
 // A folder for what is fetched: $FUSIONLLM_SCRATCH, else `shared`, the one of the run if this machine has it, else a temporary one that
 // goes with this object.

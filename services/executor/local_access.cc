@@ -21,13 +21,13 @@ absl::Status Closed(absl::string_view what, absl::string_view path, absl::string
 
 absl::Status CheckFile(const LocalAccess& access, absl::string_view what, const std::string& base_directory, const std::string& file) {
   const std::string path = (fs::path(base_directory) / file).string();
-  if (!access.data_folder.empty() && LeadsBelow(path, access.data_folder)) return absl::OkStatus();
+  if (!access.data_folder.empty() && IsInsideFolder(path, access.data_folder)) return absl::OkStatus();
   return Closed(what, path, access.data_folder.empty() ? "--data DIR" : absl::StrCat("another --data than ", access.data_folder));
 }
 
 }  // namespace
 
-bool LeadsBelow(const std::string& path, const std::string& folder) {
+bool IsInsideFolder(const std::string& path, const std::string& folder) {
   std::error_code error;
   const fs::path at = fs::weakly_canonical(path, error);
   if (error) return false;
@@ -57,7 +57,7 @@ absl::Status CheckDataAccess(const LocalAccess& access, const workload::Workload
 
 bool MayUseSharedFolder(const LocalAccess& access, const std::string& shared_token_file) {
   if (!access.closed) return true;
-  return !access.shared_folder.empty() && LeadsBelow(shared_token_file, access.shared_folder);
+  return !access.shared_folder.empty() && IsInsideFolder(shared_token_file, access.shared_folder);
 }
 
 }  // namespace fusionllm::services

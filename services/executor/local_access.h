@@ -22,7 +22,7 @@ struct LocalAccess {
 };
 
 // Whether `path` leads to `folder` or below it, with all links followed, were there something. Blocks.
-bool LeadsBelow(const std::string& path, const std::string& folder);
+bool IsInsideFolder(const std::string& path, const std::string& folder);
 
 // OK, or PermissionDenied in words that say how to open what is closed. Before anything that the job names is opened.
 absl::Status CheckGraphAccess(const LocalAccess& access, const job::FusionJob& job, const std::string& base_directory);

@@ -203,7 +203,8 @@ TEST_F(SiteShardsTest, WhatLiesInAnotherSiteIsAskedForOnceAndServed) {
     EXPECT_THAT(*read, ElementsAre(20010, 20110));
   }
   EXPECT_THAT(recalled_, ElementsAre("model-00002-of-00002.safetensors by paris-0", "optimizer-00002-of-00002.safetensors by paris-0"));
-  EXPECT_THAT(checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere(), SizeIs(1)) << "the residuals";
+  EXPECT_THAT(checkpoint::CheckpointReader::Open(saved, checkpoint::SiteFilesPolicy::kSkip)->files_in_other_sites(), SizeIs(1))
+      << "the residuals";
   EXPECT_TRUE(unusable_.empty());
 }
 
@@ -242,7 +243,7 @@ TEST_F(SiteShardsTest, ReportsUnreadableSiteFileWithoutBlockingOthers) {
   const absl::Status status = Restore("tokyo-0", saved).status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("paris-0: "), HasSubstr(path), HasSubstr("symbolic links")));
-  const auto next = checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere().at(1);
+  const auto next = checkpoint::CheckpointReader::Open(saved, checkpoint::SiteFilesPolicy::kSkip)->files_in_other_sites().at(1);
   const absl::Status brought = recall_.FetchShard(saved, next, [] { return false; });
   EXPECT_TRUE(brought.ok()) << brought;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "far from the patience with a broker that is away";
@@ -321,7 +322,8 @@ TEST_F(SiteShardsTest, AConnectionThatBreaksSaysNothingAboutTheFile) {
   const auto read = Restore("tokyo-0", saved);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(unusable_.empty());
-  const checkpoint::FileEntry residuals = checkpoint::CheckpointReader::Open(saved, checkpoint::Elsewhere::kLeaveOut)->elsewhere().at(0);
+  const checkpoint::FileEntry residuals =
+      checkpoint::CheckpointReader::Open(saved, checkpoint::SiteFilesPolicy::kSkip)->files_in_other_sites().at(0);
   breaks_ = 100;
   const absl::Status broken = recall_.FetchShard(saved, residuals, [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(broken)) << broken << ": a copy of the checkpoint is tried again";

@@ -45,7 +45,7 @@ runtime::StageConfig ConfigOf(const workload::Workload& workload, const plan::Pl
   return config;
 }
 
-runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch) {
+runtime::MessagePort& JoinNetwork(const StageContext& setting, const v1::Assign& assign, StageEpoch& epoch) {
   std::vector<v1::PeerAddress> peers(assign.peers().begin(), assign.peers().end());
   peers.insert(peers.end(), assign.replicas().begin(), assign.replicas().end());
   for (const v1::PeerAddress& replica : assign.replicas()) {
@@ -62,7 +62,7 @@ runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign&
 }
 
 // The group ends with the inbox, who ever cancels that and whatever it is waiting for.
-void MakeGroup(const StageSetting& setting, runtime::MessagePort& port, StageEpoch& epoch) {
+void MakeGroup(const StageContext& setting, runtime::MessagePort& port, StageEpoch& epoch) {
   const collective::GroupRank group_rank{
       .group = absl::StrCat("stage-", epoch.stage), .epoch = epoch.number, .rank = epoch.replica, .size = epoch.replicas};
   epoch.channel = std::make_unique<ReplicaChannel>(port, *epoch.inbox, epoch.stages, epoch.replica, epoch.replicas);
@@ -130,7 +130,7 @@ StageEpoch::~StageEpoch() {
   if (group != nullptr) group->Leave();  // on this thread, for others may still be about to end it
 }
 
-absl::Status NoData::Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) {
+absl::Status EmptySource::Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) {
   return absl::InternalError(absl::StrCat("placeholder '", placeholder.name, "' on a stage without data"));
 }
 
@@ -141,7 +141,7 @@ absl::Status TimedSource::Fill(bool evaluation, int64_t step, int micro_batch, c
   return status;
 }
 
-absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch) {
+absl::Status BuildStage(const StageContext& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch) {
   const workload::Workload& workload = setting.workload;
   FUSIONLLM_ASSIGN_OR_RETURN(AssignedPlan assigned, ReadAssignedPlan(assign, workload));
   if (assigned.codec_limit.has_value()) epoch.codec_limit->Set(*assigned.codec_limit);
@@ -180,8 +180,8 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   FUSIONLLM_RETURN_IF_ERROR(epoch.executor->store().InitializeAll(static_cast<uint64_t>(workload.job.spec.model.init.seed)));
   if (setting.emulate) {
     const MachineLock alone(setting.measure_lock);
-    const runtime::MeasureOptions measure{.least = kMinMeasured,
-                                          .most = kMaxMeasured,
+    const runtime::MeasureOptions measure{.min_micro_batches = kMinMeasured,
+                                          .max_micro_batches = kMaxMeasured,
                                           .seconds = kMeasuredSeconds,
                                           .quantile = runtime::kUncontendedQuantile,
                                           .thread_cpu = setting.threads == 1};
@@ -190,7 +190,7 @@ absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, r
   return absl::OkStatus();
 }
 
-absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch) {
+absl::Status JoinReplicaGroup(const StageContext& setting, StageEpoch& epoch) {
   if (epoch.group == nullptr) return absl::OkStatus();
   const plan::Stage& stage = epoch.plan.stages[static_cast<size_t>(epoch.stage)];
   const StageChain chain{.replicas = stage.chain, .chunk_bytes = stage.chunk_bytes};
@@ -199,7 +199,7 @@ absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch) {
   });
 }
 
-absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch) {
+absl::Status RestoreEpoch(const StageContext& setting, const v1::Assign& assign, StageEpoch& epoch) {
   const workload::Workload& workload = setting.workload;
   if (!assign.restore_from().empty()) {
     const std::vector<std::string>& own = epoch.executor->residual_names();

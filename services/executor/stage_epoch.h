@@ -27,7 +27,7 @@
 namespace fusionllm::services {
 
 // Stages without placeholders read no data.
-class NoData : public runtime::BatchSource {
+class EmptySource : public runtime::BatchSource {
  public:
   absl::Status Fill(bool evaluation, int64_t step, int micro_batch, const opdag::Op& placeholder, tensor::TensorView out) override;
 };
@@ -83,7 +83,7 @@ struct StageEpoch {
   const opdag::Graph* graph = nullptr;  // of training
   std::vector<std::string> peers;       // by stage; then, where there are several, who runs this stage, by replica
   plan::Plan plan;
-  NoData no_data;
+  EmptySource no_data;
   TimedSource data;
   std::unique_ptr<runtime::DeviceThrottle> throttle;
   std::unique_ptr<ReplicaChannel> channel;  // null where there is one replica, as is the group
@@ -103,7 +103,7 @@ struct StageEpoch {
 };
 
 // What stages of this executor are built from. Everything outlives the epoch.
-struct StageSetting {
+struct StageContext {
   const std::string& name;
   const workload::Workload& workload;
   kernels::Backend& backend;
@@ -118,14 +118,14 @@ struct StageSetting {
 };
 
 // Joins the epoch to the network and makes its executor, with parameters drawn from the seed. Blocks. Other replicas are not met yet.
-absl::Status BuildStage(const StageSetting& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch);
+absl::Status BuildStage(const StageContext& setting, const v1::Assign& assign, runtime::StageCallbacks callbacks, StageEpoch& epoch);
 
 // Brings parameters and data to where the Assign says training goes on: a checkpoint, the job's init.from, or neither. Blocks.
-absl::Status RestoreEpoch(const StageSetting& setting, const v1::Assign& assign, StageEpoch& epoch);
+absl::Status RestoreEpoch(const StageContext& setting, const v1::Assign& assign, StageEpoch& epoch);
 
 // Meets the other replicas of the stage, all of which must have been built. Blocks until they have come, the inbox is cancelled, or with an
 // Unavailable.
-absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch);
+absl::Status JoinReplicaGroup(const StageContext& setting, StageEpoch& epoch);
 
 // ---- Reports ----------------------------------------------------------------------------------------------------------------------------
 // What stage 0 tells of the step that its epoch last decided on.

@@ -285,7 +285,7 @@ absl::StatusOr<wire::DeviceProfile> StageHost::MeasureMachine() {
   // An executor of another machine may have no data; what is wrong with it is said by the stage that needs it, which also fetches what
   // lies in an object store: the others have no use for it.
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = absl::NotFoundError("not fetched");
-  const bool here = !LiesInObjectStore(workload_->data) && CheckDataAccess(options_.access, *workload_).ok();
+  const bool here = !IsInObjectStore(workload_->data) && CheckDataAccess(options_.access, *workload_).ok();
   if (here) data = workload::DatasetSource::Open(*workload_);
   planning::CalibrationOptions options{.threads = threads_, .data = data.ok() ? data->get() : nullptr, .cancelled = [this] {
                                          const base::MutexLock lock(mutex_);
@@ -402,7 +402,7 @@ absl::StatusOr<std::unique_ptr<workload::DatasetSource>> StageHost::OpenData(uin
   // Once: what is fetched from a store lies elsewhere then.
   if (!data_allowed_) FUSIONLLM_RETURN_IF_ERROR(CheckDataAccess(options_.access, *workload_));
   data_allowed_ = true;
-  if (LiesInObjectStore(workload_->data)) {
+  if (IsInObjectStore(workload_->data)) {
     FetchOptions options{.environment = objectstore::ProcessEnvironment};
     FUSIONLLM_ASSIGN_OR_RETURN(options.scratch, scratch_.Folder(run_objects_, options.environment));
     {

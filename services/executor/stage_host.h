@@ -81,7 +81,7 @@ class StageHost {
   absl::Status TakeMicroBatchSize(const v1::Assign& assign);
   void Start(uint32_t epoch);
   void Abort(uint32_t epoch, const std::string& reason);
-  StageSetting Setting(uint32_t epoch);
+  StageContext Setting(uint32_t epoch);
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> OpenData(uint32_t epoch);
   absl::StatusOr<std::unique_ptr<StageEpoch>> Build(const v1::Assign& assign);
   // Where memory is short, with what the plan says of it.

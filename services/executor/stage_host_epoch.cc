@@ -20,7 +20,7 @@ bool IsTraced(int64_t step) { return step >= kTracedFrom && (step <= kTracedTo |
 
 }  // namespace
 
-StageSetting StageHost::Setting(uint32_t epoch) {
+StageContext StageHost::Setting(uint32_t epoch) {
   return {.name = options_.name,
           .workload = *workload_,
           .backend = *backend_,
@@ -123,7 +123,7 @@ void StageHost::Start(uint32_t number) {
   Phase(absl::StrCat("training stage ", epoch_->stage));
   const int64_t total = workload_->job.spec.training.steps;
   absl::StatusOr<int64_t> last = epoch_->first_step - 1;
-  if (const absl::Status met = MeetReplicas(Setting(number), *epoch_); !met.ok()) {
+  if (const absl::Status met = JoinReplicaGroup(Setting(number), *epoch_); !met.ok()) {
     last = met;
   } else if (total == 0 && shards_ != nullptr && epoch_->replica == 0) {
     shards_->Save(number, 0, epoch_->stage, epoch_->stages, 0, *epoch_->executor);

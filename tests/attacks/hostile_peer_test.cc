@@ -214,7 +214,7 @@ TEST_F(HostilePeerTest, AnEpochThatWasAssignedTakesAStagesMessagesFromThatStageA
   CheckpointClient checkpoints({.address = "127.0.0.1:0", .credentials = grpc::InsecureChannelCredentials(), .executor = name});
   const StageRestorer restorer({}, checkpoints);
   std::unique_ptr<workload::DatasetSource> source;
-  const StageSetting setting{.name = name,
+  const StageContext setting{.name = name,
                              .workload = **workload,
                              .backend = *backend,
                              .data_plane = *victim_,

@@ -171,6 +171,7 @@ struct PrivateWord {
 constexpr PrivateWord kPrivateWords[] = {
     {"advisor", "hint cache"},
     {"anew", "again, restarted or re-planned"},
+    {"attendance", "sessions of executors"},
     {"attendant", "monitor"},
     {"fate", "outcome"},
     {"letter", "chunk, or character of a text"},

@@ -39,7 +39,7 @@ double OneStage::StepSeconds() {
 }
 
 std::vector<OpTime> OneStage::MeasureOps() {
-  auto times = executor_->MeasureOps({.least = 10, .thread_cpu = true});
+  auto times = executor_->MeasureOps({.min_micro_batches = 10, .thread_cpu = true});
   ExitUnlessOk(times.status());
   return *std::move(times);
 }
