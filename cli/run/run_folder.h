@@ -1,7 +1,7 @@
 // The folder of one run: what its processes read, and what is left of it.
 //
 //   job.yaml, topology.yaml   resolved, canonical
-//   security/                 the job's authority, a certificate and key for each process, the join token; new for each start
+//   security/                 the job's CA, a certificate and key for each process, the join token; new for each start
 //   logs/NAME.log             stderr of each process
 //   events.jsonl, trace.jsonl every line of the run
 //   report.html
