@@ -84,7 +84,7 @@ void PlanArguments::AddTo(CLI::App& command) {
   command.add_option("--strategy", strategy, "planner, instead of the job's")->check(OneOf(Planners()));
   command
       .add_option("--arithmetic", arithmetic,
-                  "of the matrix units of devices that have a profile in the topology; without it what spec.training.precision asks for")
+                  "of the tensor cores of devices that have a profile in the topology; without it what spec.training.precision asks for")
       ->check(OneOf({"fp32", "tf32", "bf16"}));
   command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")
       ->check(WholeNumber())
@@ -100,7 +100,7 @@ std::string ArithmeticPhrase(const plan::Plan& plan) {
   gpus.erase("");  // of a profile that does not say it
   std::vector<std::string> parts;
   for (const auto& [arithmetic, names] : gpus) {
-    parts.push_back(absl::StrCat(arithmetic, arithmetic == "fp32" ? " (no matrix units)" : " (matrix units)"));
+    parts.push_back(absl::StrCat(arithmetic, arithmetic == "fp32" ? " (no tensor cores)" : " (tensor cores)"));
     if (gpus.size() > 1) absl::StrAppend(&parts.back(), " on ", absl::StrJoin(names, ", "));
   }
   return parts.empty() ? "" : absl::StrCat(" with arithmetic ", absl::StrJoin(parts, ", "));

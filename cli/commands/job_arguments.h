@@ -55,7 +55,7 @@ absl::Status CheckPinsOf(const workload::Workload& workload, const std::optional
                          const std::vector<wire::DeviceProfile>& devices, absl::string_view place_of_devices,
                          const job::FieldLocations& places);
 
-// What matrix products of devices with a profile were reckoned in, as a phrase behind a time: " with arithmetic bf16 (matrix units)"; empty
+// What matrix products of devices with a profile were reckoned in, as a phrase behind a time: " with arithmetic bf16 (tensor cores)"; empty
 // where all was measured.
 std::string ArithmeticPhrase(const plan::Plan& plan);
 

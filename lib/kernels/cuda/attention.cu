@@ -1,7 +1,7 @@
 // Scaled dot-product attention on fused qkv rows: q, k and v each D wide, heads contiguous inside each (GPT-2's c_attn). No T x T tensor is
 // ever in memory: after Dao et al., FlashAttention (arXiv 2205.14135), algorithm 1 and appendix B.
 //
-// bf16 heads of usual sizes are multiplied on matrix units (attention_plan.h). The kernels here take fp32, and bf16 heads of other sizes,
+// bf16 heads of usual sizes are multiplied on tensor cores (attention_plan.h). The kernels here take fp32, and bf16 heads of other sizes,
 // with fp32 arithmetic on both.
 //
 // A block takes one head of one sample and a tile of rows; a warp takes rows one by one and meets the other side in tiles of 32 that the
@@ -314,7 +314,7 @@ MadeKernel MakeAttention(PreparedOp op, Device& device) {
 template <typename K, AttentionPass kPass>
 MadeKernel MakeBf16Attention(PreparedOp op, Device& device) {
   const Extents e = Extents::Of(op);
-  if (!AttentionFitsMatrixUnits(e.size)) return MakeAttention<K>(std::move(op), device);
+  if (!AttentionFitsTensorCores(e.size)) return MakeAttention<K>(std::move(op), device);
   FUSIONLLM_ASSIGN_OR_RETURN(
       std::unique_ptr<AttentionPlan> plan,
       PrepareAttention(device,

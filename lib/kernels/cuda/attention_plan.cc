@@ -64,10 +64,10 @@ std::string AttentionSpec::ToString() const {
                          pass == AttentionPass::kForward ? "attention" : "the gradient of attention", batch, length, heads, size);
 }
 
-bool AttentionFitsMatrixUnits(int64_t size) { return size % 16 == 0 && size <= 128; }
+bool AttentionFitsTensorCores(int64_t size) { return size % 16 == 0 && size <= 128; }
 
 MadeAttentionPlan PrepareAttention(Device& device, const AttentionSpec& spec) {
-  std::unique_ptr<AttentionPlan> own = PrepareMatrixAttention(device, spec);
+  std::unique_ptr<AttentionPlan> own = PrepareTensorCoreAttention(device, spec);
   const bool measure = device.algorithm_choice() == AlgorithmChoice::kMeasured;
   if (!measure && (spec.pass == AttentionPass::kBackward || device.info().major < kHopper)) return own;
   MadeAttentionPlan library = PrepareCudnnAttention(device, spec);

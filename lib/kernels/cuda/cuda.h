@@ -2,7 +2,7 @@
 //
 // A family's file is CUDA C++ with the host's side of its kernels below them. It is compiled by nvcc where there is a toolkit, and as C++
 // against emulated/cuda_runtime.h for the tests of machines without a card. Kernels compute in fp32 (TF32 off), on tensors in fp32 or, with
-// element.h's Bf16 for their element type, in bf16; products of bf16 matrices, attention's too, are the matrix units'. Sums go in an order
+// element.h's Bf16 for their element type, in bf16; products of bf16 matrices, attention's too, are the tensor cores'. Sums go in an order
 // that depends on shapes alone, so the same inputs give the same bits on one kind of card. Nothing waits for the device but Device::Finish
 // and copies to the host.
 #pragma once

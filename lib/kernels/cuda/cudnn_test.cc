@@ -87,7 +87,7 @@ const std::vector<ConvolutionShape>& CommonShapes() {
   return *shapes;
 }
 
-// But gradients of weights in bf16, which are where matrix units fit.
+// But gradients of weights in bf16, which are where tensor cores fit.
 template <typename Check>
 void ForPasses(ConvolutionNumbers numbers, Check check) {
   for (const ConvolutionShape& shape : CommonShapes()) {
@@ -136,8 +136,8 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInFloatsAndNoneRoundsThemToTf32) {
   });
 }
 
-// Where it counts, matrix units multiply: every pass of what networks are made of.
-TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnMatrixUnitsWhereTheyFit) {
+// Where it counts, tensor cores multiply: every pass of what networks are made of.
+TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnTensorCoresWhereTheyFit) {
   for (const ConvolutionNumbers numbers : {ConvolutionNumbers::kBf16, ConvolutionNumbers::kBf16InFloat}) {
     ForPasses(numbers, [](const ConvolutionSpec& spec) {
       const bool fits = spec.shape.in_channels % 8 == 0 && spec.shape.groups == 1;
@@ -148,7 +148,7 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnMatrixUnitsWhereTheyFit) {
   }
 }
 
-TEST_F(CudnnTest, GradientsOfWeightsInBf16AreMultipliedByMatrixUnitsOrNotAtAll) {
+TEST_F(CudnnTest, GradientsOfWeightsInBf16AreMultipliedByTensorCoresOrNotAtAll) {
   for (const ConvolutionShape& shape : CommonShapes()) {
     const bool fits = shape.in_channels % 8 == 0 && shape.groups == 1;
     for (const Card& card : kCards) {

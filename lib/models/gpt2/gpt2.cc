@@ -185,7 +185,7 @@ class Gpt2Object : public Family {
             "    # optimizer: {name: adamw, learningRate: 1.0e-3, weightDecay: 0.1}\n"
             "    # schedule: {name: cosine, warmupSteps: 50, minLearningRate: 1.0e-4}\n",
             tiny ? "    # precision: bf16            # fp32 where it is left out\n"
-                 : "    # precision: bf16            # fp32 where it is left out; half the bytes for values, and matrix units on GPUs\n",
+                 : "    # precision: bf16            # fp32 where it is left out; half the bytes for values, and tensor cores on GPUs\n",
             "    evaluation: {everySteps: 50, batches: 4}\n")};
   }
 

@@ -44,7 +44,7 @@ MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spe
   if (what == CudnnAttention::kAbsent) return absl::FailedPreconditionError("the emulated card has no cuDNN");
   if (what == CudnnAttention::kNoAlgorithm) return absl::UnimplementedError("the stand-in knows no way");
   if (what == CudnnAttention::kBroken) return absl::InternalError("the stand-in's card fails");
-  return std::make_unique<emulated::Plan>(what, PrepareMatrixAttention(device, spec));
+  return std::make_unique<emulated::Plan>(what, PrepareTensorCoreAttention(device, spec));
 }
 
 }  // namespace fusionllm::kernels::cuda
