@@ -31,7 +31,7 @@
 #include "lib/planning/plan_workload.h"
 #include "lib/report/number_format.h"
 #include "lib/scheduler/plan_error_reasons.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/tensor/memory.h"
 
 namespace fusionllm::cli {
@@ -57,7 +57,7 @@ std::string MissingStart(const job::Model& model) {
 
 std::vector<std::string> Planners() {
   std::vector<std::string> names;
-  for (const absl::string_view name : scheduler::StrategyNames()) names.emplace_back(name);
+  for (const absl::string_view name : scheduler::PlannerNames()) names.emplace_back(name);
   return names;
 }
 

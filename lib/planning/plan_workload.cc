@@ -19,7 +19,7 @@
 #include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_throttle.h"
 #include "lib/scheduler/plan_error_reasons.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 
 namespace fusionllm::planning {
 namespace {

@@ -16,9 +16,9 @@
 #include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_throttle.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::planning {
 namespace {

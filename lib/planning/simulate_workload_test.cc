@@ -9,7 +9,7 @@
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/plan_workload.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
@@ -364,8 +364,8 @@ TEST(ScheduleNames, AJobMayNameEveryScheduleThatRuns) {
   EXPECT_THAT(of_jobs, ::testing::UnorderedElementsAreArray(of_runs));
 }
 
-TEST(PlannerNames, APlannerThatAJobMayNameHasAStrategy) {
-  const std::vector<absl::string_view> strategies = scheduler::StrategyNames();
+TEST(PlannerNames, APlannerThatAJobMayNameExists) {
+  const std::vector<absl::string_view> strategies = scheduler::PlannerNames();
   for (const auto& [name, value] : job::EnumNames<job::Planner>::kNames)
     EXPECT_THAT(strategies, ::testing::Contains(absl::string_view(name)));
 }

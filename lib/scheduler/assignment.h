@@ -77,7 +77,7 @@ class Evaluator {
   // most `cutoff_s`, else some time above that, which takes no simulation or not all of one.
   Evaluation Evaluate(const Assignment& assignment, Effort effort, double cutoff_s = std::numeric_limits<double>::infinity());
   // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
-  PlannedPipeline ToPlan(const Assignment& assignment, absl::string_view strategy);
+  PlannedPipeline ToPlan(const Assignment& assignment, absl::string_view planner);
   // From now on links have the codecs and stages the depths that `plan` gave them, not the best; assignments must have its stages. Null: as
   // ever. Not owned.
   void Keep(const PlannedPipeline* plan) { kept_ = plan; }

@@ -9,7 +9,7 @@
 
 namespace fusionllm::scheduler {
 
-PlannedPipeline Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy) {
+PlannedPipeline Evaluator::ToPlan(const Assignment& assignment, absl::string_view planner) {
   const PlanRequest& request = problem_.request();
   const Evaluation evaluation = Evaluate(assignment, Effort::kFull);
   std::vector<int> depths, queued;
@@ -17,7 +17,7 @@ PlannedPipeline Evaluator::ToPlan(const Assignment& assignment, absl::string_vie
   Evaluation again;
   Prepare(assignment, true, again);  // the same stages and links, values listed
 
-  PlannedPipeline plan{.strategy = std::string(strategy),
+  PlannedPipeline plan{.strategy = std::string(planner),
                        .micro_batches = request.micro_batches,
                        .schedule = input_.schedule,
                        .predicted_step_s = evaluation.step_s};

@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
@@ -164,7 +164,7 @@ TEST(BoundsTest, BoundsHoldWithAndWithoutRecomputationWhereItIsAChoice) {
 }
 
 // Codecs depend on what a plan's links have to hide behind, so that one that loses more may be the fastest.
-TEST(BoundsTest, NoStrategyIsFasterThanABoundOfAnothersPlan) {
+TEST(BoundsTest, NoPlannerIsFasterThanABoundOfAnothersPlan) {
   const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-3}, {"int8", 4, 4, 2e-2}, {"topk", 16, 16, 1e-1}});
   int beaten = 0, proven = 0;
   for (uint64_t seed = 1; seed <= 80; ++seed) {
@@ -172,10 +172,10 @@ TEST(BoundsTest, NoStrategyIsFasterThanABoundOfAnothersPlan) {
     const bool adaptive = seed % 5 != 0;
     request.codec_policy = adaptive ? &ladder : nullptr;
     std::vector<PlannedPipeline> plans;
-    for (const absl::string_view strategy : StrategyNames()) {
-      for (uint64_t draw = 1; draw <= (strategy == "random" ? 4 : 1); ++draw) {
+    for (const absl::string_view planner : PlannerNames()) {
+      for (uint64_t draw = 1; draw <= (planner == "random" ? 4 : 1); ++draw) {
         request.seed = draw;
-        const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+        const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, request);
         ASSERT_TRUE(outcome.ok()) << outcome.status();
         if (const auto* plan = std::get_if<PlannedPipeline>(&*outcome)) plans.push_back(*plan);
       }
@@ -244,8 +244,8 @@ TEST(BoundsTest, NoPlanIsFasterThanABoundThatHolds) {
     if (std::holds_alternative<PlanError>(*created)) continue;
     const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
     double least_s = LeastStepOfRandomAssignments(problem, seed, 50);
-    for (const char* strategy : {"exact", "equal-ops"}) {
-      const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, instance.request);
+    for (const char* planner : {"exact", "equal-ops"}) {
+      const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, instance.request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       if (const auto* plan = std::get_if<PlannedPipeline>(&*outcome)) {
         EXPECT_GE(plan->gap, 0);

@@ -7,7 +7,7 @@
 #include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_cost.h"
 #include "lib/scheduler/plan_error_reasons.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -78,7 +78,7 @@ std::vector<int> AlongTheCheapestPath(const Problem& problem, int stages) {
   return order;
 }
 
-class FixedRule final : public Strategy {
+class FixedRule final : public Planner {
  public:
   using Rule = std::vector<int> (*)(const Problem&, int stages);
   FixedRule(absl::string_view name, Rule order, Rule cut, size_t most_devices = std::numeric_limits<size_t>::max())
@@ -108,9 +108,9 @@ class FixedRule final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> MakeEqualOps() { return std::make_unique<FixedRule>("equal-ops", Declared, CutByCount); }
-std::unique_ptr<Strategy> MakeEqualCompute() { return std::make_unique<FixedRule>("equal-compute", Declared, CutByFlops); }
-std::unique_ptr<Strategy> MakeDtFm() { return std::make_unique<FixedRule>("dt-fm", AlongTheCheapestPath, CutByCount, kMaxHops); }
-std::unique_ptr<Strategy> MakeRandom() { return std::make_unique<FixedRule>("random", Shuffled, CutByCount); }
+std::unique_ptr<Planner> MakeEqualOps() { return std::make_unique<FixedRule>("equal-ops", Declared, CutByCount); }
+std::unique_ptr<Planner> MakeEqualCompute() { return std::make_unique<FixedRule>("equal-compute", Declared, CutByFlops); }
+std::unique_ptr<Planner> MakeDtFm() { return std::make_unique<FixedRule>("dt-fm", AlongTheCheapestPath, CutByCount, kMaxHops); }
+std::unique_ptr<Planner> MakeRandom() { return std::make_unique<FixedRule>("random", Shuffled, CutByCount); }
 
 }  // namespace fusionllm::scheduler

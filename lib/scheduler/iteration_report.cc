@@ -9,7 +9,7 @@
 
 #include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/testing/scenarios.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -104,10 +104,10 @@ void AddNetwork(uint64_t seed, PlanRequest& request) {
 }
 
 // Negative: refused.
-double StepSeconds(const char* strategy, const PlanRequest& request, std::string& note) {
-  const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+double StepSeconds(const char* planner, const PlanRequest& request, std::string& note) {
+  const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, request);
   if (!outcome.ok()) {
-    std::fprintf(stderr, "%s: %s\n", strategy, std::string(outcome.status().message()).c_str());
+    std::fprintf(stderr, "%s: %s\n", planner, std::string(outcome.status().message()).c_str());
     std::exit(1);
   }
   if (const auto* refusal = std::get_if<PlanError>(&*outcome)) {
@@ -122,12 +122,12 @@ double StepSeconds(const char* strategy, const PlanRequest& request, std::string
 struct Rival {
   double all_s = 0, best_s = 0;
 };
-Rival RivalSeconds(const char* strategy, PlanRequest& request) {
+Rival RivalSeconds(const char* planner, PlanRequest& request) {
   Rival rival;
   std::string note;
   for (const int stages : {64, 48, 32, 24, 16, 12, 8, 6, 4, 2, 1}) {
     request.stages = stages;
-    const double step_s = StepSeconds(strategy, request, note);
+    const double step_s = StepSeconds(planner, request, note);
     if (stages == 64) rival.all_s = rival.best_s = step_s;
     if (step_s > 0 && (rival.best_s < 0 || step_s < rival.best_s)) rival.best_s = step_s;
   }

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {

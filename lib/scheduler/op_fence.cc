@@ -18,10 +18,10 @@
 #include "lib/scheduler/device_choice.h"
 #include "lib/scheduler/greedy_packing.h"
 #include "lib/scheduler/local_search.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/simulator_annealing.h"
 #include "lib/scheduler/stage_annealing.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -376,7 +376,7 @@ class OpFenceSearch {
   std::vector<Candidate> pool_;
 };
 
-class OpFence final : public Strategy {
+class OpFence final : public Planner {
  public:
   absl::string_view name() const override { return "op-fence"; }
 
@@ -391,6 +391,6 @@ class OpFence final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> MakeOpFence() { return std::make_unique<OpFence>(); }
+std::unique_ptr<Planner> MakeOpFence() { return std::make_unique<OpFence>(); }
 
 }  // namespace fusionllm::scheduler

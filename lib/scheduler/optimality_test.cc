@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/problem.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 

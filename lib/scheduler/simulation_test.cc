@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/schedule_variants.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/timeline.h"
 

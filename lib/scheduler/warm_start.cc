@@ -12,9 +12,9 @@
 #include "lib/scheduler/greedy_packing.h"
 #include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/stage_annealing.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -27,9 +27,9 @@ constexpr int64_t kMaxCuttingSteps = 400'000;  // of cutting, after which no fur
 constexpr size_t kAnneals = 10;                // short ones, each judged by the simulator
 constexpr int64_t kWorkOfAnAnneal = 25'000;
 
-class NearSearch {
+class WarmStartSearch {
  public:
-  NearSearch(const Problem& problem, Evaluator& evaluator, const std::vector<NamedStage>& previous, bool anneal)
+  WarmStartSearch(const Problem& problem, Evaluator& evaluator, const std::vector<NamedStage>& previous, bool anneal)
       : problem_(problem), evaluator_(evaluator), fill_(problem), form_(problem), anneal_(anneal && StageAnnealing::Suits(problem)) {
     Recall(previous);
   }
@@ -238,14 +238,14 @@ class NearSearch {
   std::vector<EstimatedPlan> candidates_;
 };
 
-class NearPlan final : public Strategy {
+class WarmStartPlanner final : public Planner {
  public:
-  NearPlan(const std::vector<NamedStage>& previous, WarmStartMoves moves) : previous_(previous), moves_(moves) {}
+  WarmStartPlanner(const std::vector<NamedStage>& previous, WarmStartMoves moves) : previous_(previous), moves_(moves) {}
   absl::string_view name() const override { return "op-fence"; }
 
  protected:
   std::variant<Assignment, PlanError> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
-    return NearSearch(problem, evaluator, previous_, moves_ == WarmStartMoves::kAny).Run();
+    return WarmStartSearch(problem, evaluator, previous_, moves_ == WarmStartMoves::kAny).Run();
   }
 
  private:
@@ -268,7 +268,7 @@ absl::StatusOr<PlanOutcome> PlanFromWarmStart(const PlanRequest& request, const 
     along.order = *std::move(order);
     return PlanFromWarmStart(along, previous, stop, moves);
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, NearPlan(previous, moves).Plan(request, stop));
+  FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, WarmStartPlanner(previous, moves).Plan(request, stop));
   if (std::holds_alternative<scheduler::PlannedPipeline>(outcome)) return outcome;
   return MakePlan("op-fence", request, stop);
 }

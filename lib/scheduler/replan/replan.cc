@@ -13,16 +13,16 @@
 #include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
 #include "lib/scheduler/stage_annealing.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/warm_start.h"
 
 namespace fusionllm::scheduler::replan {
 namespace {
 
-constexpr absl::string_view kStrategy = "op-fence";
+constexpr absl::string_view kPlannerName = "op-fence";
 constexpr size_t kClimbs = 3;
 
 absl::Status CheckOptions(const RunningPlan& running, const ReplanOptions& options) {
@@ -126,12 +126,12 @@ class Replanner {
     stays_->total_s = Total(present, evaluation);
   }
 
-  std::variant<ReplanAnswer, PlanError> Figures() {
+  std::variant<ReplanResult, PlanError> Figures() {
     if (!stays_.has_value()) return PlanError{.reason = plan_errors::kRunningPlanInfeasible, .message = why_not_};
     const double step_s = options_.bias * stays_->evaluation.step_s;
-    return ReplanAnswer{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
+    return ReplanResult{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
                         .running_step_s = step_s,
-                        .plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy)};
+                        .plan = WholePlan(problem_, evaluator_, stays_->assignment, kPlannerName)};
   }
 
   void AddStart(const Assignment& assignment) {
@@ -153,16 +153,16 @@ class Replanner {
       AddStagesOf(near);
     }
     if (!options_.from_scratch && !starts_.empty()) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome fresh, MakePlan(kStrategy, problem_.request(), stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome fresh, MakePlan(kPlannerName, problem_.request(), stop));
     AddStagesOf(fresh);
     return absl::OkStatus();
   }
 
-  ReplanAnswer Decide(const Scored& best) {
-    ReplanAnswer answer;
+  ReplanResult Decide(const Scored& best) {
+    ReplanResult answer;
     const double step_s = options_.bias * best.evaluation.step_s;
     if (!stays_.has_value()) {
-      answer.verdict = ReplanAnswer::Decision::kMustMove;
+      answer.verdict = ReplanResult::Decision::kMustMove;
       Take(best, answer);
       answer.reason = absl::StrFormat("%s: %s, %.3g s a step", why_not_, Moves(answer.migration), step_s);
       return answer;
@@ -176,7 +176,7 @@ class Replanner {
     const double share = present_cost_s > 0 ? 1 - options_.bias * best.evaluation.cost_s() / present_cost_s : 0;
     const bool same = best.assignment == stays_->assignment && options_.running_step_s == 0;
     if (!same && gain_s > 0 && share >= options_.min_improvement) {
-      answer.verdict = ReplanAnswer::Decision::kMove;
+      answer.verdict = ReplanResult::Decision::kMove;
       answer.gain_s = gain_s;
       Take(best, answer);
       answer.reason =
@@ -185,7 +185,7 @@ class Replanner {
                           options_.fixed_s + answer.migration.transfer_s, gain_s, base::Pluralize(options_.steps_left, "step"));
       return answer;
     }
-    answer.plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy);
+    answer.plan = WholePlan(problem_, evaluator_, stays_->assignment, kPlannerName);
     answer.reason = absl::StrFormat("staying at %.3g s a step: %s", present_step_s, WhyStay(same, share, step_s));
     return answer;
   }
@@ -209,8 +209,8 @@ class Replanner {
                            base::Pluralize(options_.steps_left, "step"), options_.steps_left == 1 ? "does" : "do");
   }
 
-  void Take(const Scored& best, ReplanAnswer& answer) {
-    answer.plan = WholePlan(problem_, evaluator_, best.assignment, kStrategy);
+  void Take(const Scored& best, ReplanResult& answer) {
+    answer.plan = WholePlan(problem_, evaluator_, best.assignment, kPlannerName);
     answer.migration = migrations_.To(best.assignment);
   }
 

@@ -210,10 +210,10 @@ std::vector<Chain> ReplicaEvaluator::Chains(const ReplicaGrid& grid) {
 }
 
 std::vector<PlannedPipeline> ReplicaEvaluator::PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares,
-                                                             absl::string_view strategy) {
+                                                             absl::string_view planner) {
   const std::vector<Sharing> sharing = SharingOf(grid);
   std::vector<PlannedPipeline> plans;
-  for (int d = 0; d < grid.pipelines(); ++d) plans.push_back(SubFor(shares[d], sharing[d]).evaluator->ToPlan(grid.Pipeline(d), strategy));
+  for (int d = 0; d < grid.pipelines(); ++d) plans.push_back(SubFor(shares[d], sharing[d]).evaluator->ToPlan(grid.Pipeline(d), planner));
   return plans;
 }
 

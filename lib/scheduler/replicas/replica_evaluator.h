@@ -52,7 +52,7 @@ class ReplicaEvaluator {
   ReplicaEvaluation EvaluateWithShares(const ReplicaGrid& grid, const std::vector<int>& shares, Effort effort);
 
   // The plan of each pipeline, with its share. Precondition: feasible.
-  std::vector<PlannedPipeline> PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view strategy);
+  std::vector<PlannedPipeline> PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view planner);
   // From here on chains are looked for with FastestChain's full effort: for the last few grids, not for all that a search tries.
   void UseFullChainSearch();
   // By stage. In the order of pipelines, which is that of the replicas' data, where no other is faster.

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/pluralize.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/replicas/replica_planner.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
@@ -104,10 +104,10 @@ PlanError NoFeasibleShape(const GridConstraints& constraints, int micro_batches)
   return NotSoMany(constraints, int64_t{constraints.replicas} * stages);
 }
 
-std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_view strategy, const PlanRequest& request,
+std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_view planner, const PlanRequest& request,
                                                                    const Problem& problem) {
-  if (strategy != kPlanner) {
-    return Because(plan_errors::kNotAvailable, absl::StrFormat("planner %s lays out one pipeline", strategy),
+  if (planner != kPlanner) {
+    return Because(plan_errors::kNotAvailable, absl::StrFormat("planner %s lays out one pipeline", planner),
                    absl::StrFormat("set spec.strategy.planner to %s, or spec.strategy.replicas to 1", kPlanner));
   }
   if (!request.pins.empty()) {

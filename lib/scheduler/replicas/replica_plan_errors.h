@@ -35,7 +35,7 @@ struct SinglePipelineConstraint {
   PlanError refusal;
   std::string why;
 };
-std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_view strategy, const PlanRequest& request,
+std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_view planner, const PlanRequest& request,
                                                                    const Problem& problem);
 
 // Of the shapes that there are, none fits; this one was judged.

@@ -12,11 +12,11 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/replicas/replica_evaluator.h"
 #include "lib/scheduler/replicas/replica_explain.h"
 #include "lib/scheduler/replicas/replica_plan_errors.h"
 #include "lib/scheduler/replicas/replica_search.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
@@ -194,10 +194,10 @@ absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, in
   return bounds;
 }
 
-absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas, StopFunction stop) {
+absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view planner, const PlanRequest& request, int replicas, StopFunction stop) {
   if (replicas < 0) return absl::InvalidArgumentError(absl::StrFormat("%d replicas are asked for", replicas));
   const auto one_pipeline = [&](const std::string& why) -> absl::StatusOr<ReplicaOutcome> {
-    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(strategy, request, stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(planner, request, stop));
     if (auto* refusal = std::get_if<PlanError>(&outcome)) return ReplicaOutcome(std::move(*refusal));
     ReplicaPlan plan = OnePipeline(std::get<PlannedPipeline>(std::move(outcome)));
     if (!why.empty()) plan.explain.push_back(absl::StrCat("one pipeline: ", why));
@@ -208,8 +208,8 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(free, stop));
   if (auto* refusal = std::get_if<PlanError>(&created)) return ReplicaOutcome(std::move(*refusal));
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
-  if (std::optional<SinglePipelineConstraint> only = SinglePipelineConstraintOf(strategy, request, problem); only.has_value()) {
-    if (replicas != kAutoReplicas || strategy != kPlanner) return ReplicaOutcome(std::move(only->refusal));
+  if (std::optional<SinglePipelineConstraint> only = SinglePipelineConstraintOf(planner, request, problem); only.has_value()) {
+    if (replicas != kAutoReplicas || planner != kPlanner) return ReplicaOutcome(std::move(only->refusal));
     return one_pipeline(only->why);
   }
   const GridConstraints constraints = GridConstraintsOf(request, problem, replicas);
@@ -225,7 +225,7 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
   for (const GridShape& shape : shapes) most_pipelines = std::max(most_pipelines, shape.pipelines);
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<LowerBound> bounds, ReplicaBounds(problem, most_pipelines, constraints.max_devices));
   if (replicas == kAutoReplicas) {
-    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(strategy, request, stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(planner, request, stop));
     return Better(std::move(one), answer, evaluator, std::move(bounds));
   }
   if (!answer.best.has_value()) {

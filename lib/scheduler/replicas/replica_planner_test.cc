@@ -10,8 +10,8 @@
 #include <string>
 #include <variant>
 
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/replicas/testing/plan_errors.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler::replicas {

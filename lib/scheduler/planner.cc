@@ -1,4 +1,4 @@
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 
 #include <algorithm>
 #include <optional>
@@ -218,10 +218,10 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   return GreedyShortfall(problem);
 }
 
-PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy,
+PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view planner,
                           bool proven) {
   const PlanRequest& request = problem.request();
-  PlannedPipeline plan = evaluator.ToPlan(assignment, strategy);
+  PlannedPipeline plan = evaluator.ToPlan(assignment, planner);
   plan.evaluations = evaluator.evaluations();
   plan.lower_bounds = LowerBounds(problem);
   if (proven) plan.lower_bounds.push_back(SearchBound(problem, plan.predicted_step_s));
@@ -241,7 +241,7 @@ PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const As
   return plan;
 }
 
-absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunction stop) const {
+absl::StatusOr<PlanOutcome> Planner::Plan(const PlanRequest& request, StopFunction stop) const {
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
   if (auto* refusal = std::get_if<PlanError>(&created)) return PlanOutcome(std::move(*refusal));
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
@@ -260,23 +260,23 @@ absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunct
   return PlanOutcome(WholePlan(problem, evaluator, assignment, name(), proven));
 }
 
-std::unique_ptr<Reordered> Strategy::Reorder(const Problem&, Evaluator&, const Assignment&) const { return nullptr; }
+std::unique_ptr<Reordered> Planner::Reorder(const Problem&, Evaluator&, const Assignment&) const { return nullptr; }
 
-std::vector<absl::string_view> StrategyNames() { return {"op-fence", "equal-ops", "equal-compute", "exact", "dt-fm", "random"}; }
+std::vector<absl::string_view> PlannerNames() { return {"op-fence", "equal-ops", "equal-compute", "exact", "dt-fm", "random"}; }
 
-absl::StatusOr<std::unique_ptr<Strategy>> CreateStrategy(absl::string_view name) {
+absl::StatusOr<std::unique_ptr<Planner>> CreatePlanner(absl::string_view name) {
   if (name == "op-fence") return MakeOpFence();
   if (name == "equal-ops") return MakeEqualOps();
   if (name == "equal-compute") return MakeEqualCompute();
   if (name == "exact") return MakeExact();
   if (name == "dt-fm") return MakeDtFm();
   if (name == "random") return MakeRandom();
-  return absl::NotFoundError(absl::StrFormat("no planner '%s'; there are %s", name, absl::StrJoin(StrategyNames(), ", ")));
+  return absl::NotFoundError(absl::StrFormat("no planner '%s'; there are %s", name, absl::StrJoin(PlannerNames(), ", ")));
 }
 
-absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request, StopFunction stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> planner, CreateStrategy(strategy));
-  return planner->Plan(request, std::move(stop));
+absl::StatusOr<PlanOutcome> MakePlan(absl::string_view planner, const PlanRequest& request, StopFunction stop) {
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Planner> created, CreatePlanner(planner));
+  return created->Plan(request, std::move(stop));
 }
 
 }  // namespace fusionllm::scheduler
