@@ -24,8 +24,8 @@ namespace fusionllm::planning {
 namespace {
 
 using plan::PlanError;
-using scheduler::replan::ReplanAnswer;
 using scheduler::replan::ReplanOutcome;
+using scheduler::replan::ReplanResult;
 using scheduler::replan::RunningPlan;
 
 absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const plan::Plan& plan) {
@@ -65,18 +65,18 @@ bool HasChosenSize(const workload::Workload& workload, const plan::Plan& plan) {
   return training.micro_batch_size == 0 && training.global_batch_size % plan.micro_batch_size == 0;
 }
 
-wire::ReplanDecision DecisionOf(ReplanAnswer::Decision verdict) {
+wire::ReplanDecision DecisionOf(ReplanResult::Decision verdict) {
   switch (verdict) {
-    case ReplanAnswer::Decision::kStay:
+    case ReplanResult::Decision::kStay:
       return wire::ReplanDecision::kStay;
-    case ReplanAnswer::Decision::kMove:
+    case ReplanResult::Decision::kMove:
       return wire::ReplanDecision::kMove;
     default:
       return wire::ReplanDecision::kMustMove;
   }
 }
 
-wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& context, double cpu_seconds) {
+wire::ReplanDocument DocumentOf(const ReplanResult& answer, const PlanContext& context, double cpu_seconds) {
   wire::ReplanDocument document{.decision = DecisionOf(answer.verdict),
                                 .reason = answer.reason,
                                 .running_step_seconds = answer.running_step_s,
@@ -119,7 +119,7 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
     if (auto* refused = std::get_if<PlanError>(&outcome)) {
       return wire::ReplanResult(TimedError(round == 0 ? *refused : refusal, cpu_seconds()));
     }
-    ReplanAnswer& answer = std::get<ReplanAnswer>(outcome);
+    ReplanResult& answer = std::get<ReplanResult>(outcome);
     FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit, FitStageMemory(workload, profiles, recompute, answer.plan, request));
     if (!misfit.has_value()) return wire::ReplanResult(DocumentOf(answer, context, cpu_seconds()));
     refusal = *std::move(misfit);

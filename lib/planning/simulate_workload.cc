@@ -193,8 +193,8 @@ class Simulation {
     const scheduler::PipelineInput first = scheduler::WithStragglers(prepared.input, prepared.noise, 0);
     const scheduler::LogNormalNoise jitter(prepared.noise, 0);
     scheduler::TimelineRecorder recorder(first, prepared.text.devices);
-    const scheduler::Simulation simulation = scheduler::Simulate(first, plan.pipeline.wires, prepared.noise.jitter > 0 ? &jitter : nullptr,
-                                                                 timeline == nullptr ? nullptr : &recorder);
+    const scheduler::Simulation simulation = scheduler::Simulate(
+        first, plan.pipeline.shared_links, prepared.noise.jitter > 0 ? &jitter : nullptr, timeline == nullptr ? nullptr : &recorder);
     if (!simulation.complete) return absl::InternalError("the schedule came to a stop before its end");
     if (timeline != nullptr) *timeline = recorder.Finish(simulation.step_s);
     wire::SimulatedStep step = StepDocument(first, simulation, prepared.text, options_.plan.stop);

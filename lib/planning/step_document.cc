@@ -98,13 +98,13 @@ std::string ShareRange(double least, double most) {
   return low == high ? low + "%" : absl::StrCat(low, " to ", high, "%");
 }
 
-struct Wire {
+struct SharedLink {
   std::string name;
   double busy_ratio = 0;
 };
-// A port or line that links share, or a link.
-Wire BusiestWire(const wire::SimulatedStep& step) {
-  Wire busiest;
+// A port or shared link, or a link.
+SharedLink BusiestSharedLink(const wire::SimulatedStep& step) {
+  SharedLink busiest;
   const auto consider = [&](double busy_ratio, const auto& name) {
     if (busy_ratio > busiest.busy_ratio) busiest = {name(), busy_ratio};
   };
@@ -121,8 +121,8 @@ std::string WhatIsBusy(const wire::SimulatedStep& step) {
   double most = 0;
   for (const wire::SimulatedStage& stage : step.stages) most = std::max(most, stage.busy_ratio);
   const double busiest_stage = most;
-  const Wire wire = BusiestWire(step);
-  most = std::max(most, wire.busy_ratio);
+  const SharedLink link = BusiestSharedLink(step);
+  most = std::max(most, link.busy_ratio);
   if (step.stages.empty() || most <= 0) return "";
   if (most < kMinBusy) return absl::StrFormat(" No stage is busy more than %.0f%% of the step: the rest is waiting.", 100 * busiest_stage);
   const auto is_near = [&](double busy_ratio) { return busy_ratio >= std::max(kMinBusy, most - kBusyMargin); };
@@ -144,7 +144,7 @@ std::string WhatIsBusy(const wire::SimulatedStep& step) {
                                  all ? "" : absl::StrCat(" of ", step.stages.size()), " stages are busy ",
                                  ShareRange((*least)->busy_ratio, (*top)->busy_ratio)));
   }
-  if (is_near(wire.busy_ratio)) parts.push_back(absl::StrFormat("%s is busy %.0f%%", wire.name, 100 * wire.busy_ratio));
+  if (is_near(link.busy_ratio)) parts.push_back(absl::StrFormat("%s is busy %.0f%%", link.name, 100 * link.busy_ratio));
   std::string text = absl::StrJoin(parts, ", and ");
   text[0] = absl::ascii_toupper(static_cast<unsigned char>(text[0]));
   return absl::StrCat(" ", text, " of the step.");
@@ -242,7 +242,7 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
                           .queued_seconds = use.queued_s,
                           .latency_seconds = use.latency_s});
   }
-  for (const scheduler::SharedWireUsage& use : simulation.shared) {
+  for (const scheduler::SharedLinkUsage& use : simulation.shared) {
     step.resources.push_back({.name = use.name, .bytes = use.bytes, .busy_ratio = share(use.busy_s)});
   }
   std::stable_sort(step.resources.begin(), step.resources.end(), [](const auto& a, const auto& b) { return a.busy_ratio > b.busy_ratio; });

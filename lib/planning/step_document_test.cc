@@ -42,7 +42,7 @@ TEST(LimitSentenceTest, WhereNothingSavesTwoPerCentNothingAloneLimitsTheStep) {
   EXPECT_EQ(sentence({0.3, 0.2, 0.4}), head + " No stage is busy more than 40% of the step: the rest is waiting.");
 }
 
-TEST(LimitSentenceTest, ABusyWireIsNamedBesideTheStages) {
+TEST(LimitSentenceTest, ABusyLinkIsNamedBesideTheStages) {
   wire::SimulatedStep step = StepOf({0.9, 0.85}, {{.kind = "latency", .name = "h0 -> h1 (activations)", .gain = 0.01}});
   step.resources = {{.name = "h1.ingress", .busy_ratio = 0.3}, {.name = "link:paris->tokyo", .busy_ratio = 0.88}};
   EXPECT_EQ(
@@ -66,7 +66,7 @@ TEST(StepDocumentTest, ALinkIsOneLimitWithTheShareOfEachDirection) {
   scheduler::PipelineInput input;
   input.micro_batches = 4;
   input.stages.assign(2, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 4});
-  input.wires = 2;
+  input.shared_links = 2;
   input.links = {{0, 1, {true, 0, {{0, 2}}}, {true, 0, {{1, 1.9}}}}};
   const wire::SimulatedStep step =
       StepDocument(input, scheduler::Simulate(input, {"", ""}), {.schedule = "1f1b", .devices = {"h0", "h1"}}, nullptr);

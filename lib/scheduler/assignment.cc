@@ -284,7 +284,7 @@ double Evaluator::LeastSeconds() {
   double least_s = 0;
   const auto seconds = [](const Channel& channel) {
     double hold_s = 0;
-    for (const WireUsage& use : channel.wires) hold_s = std::max(hold_s, use.hold_s);
+    for (const LinkOccupancy& use : channel.shared_links) hold_s = std::max(hold_s, use.hold_s);
     return hold_s;
   };
   for (size_t s = 0; s < stages_.size(); ++s) {

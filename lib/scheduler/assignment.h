@@ -37,7 +37,7 @@ struct StageMemory {
 };
 int64_t MemoryOf(const StageMemory& memory, int in_flight);
 
-// Serialisation and latency of one message, alone on the wire. Precondition: bytes_per_s > 0.
+// Serialisation and latency of one message, alone on its link. Precondition: bytes_per_s > 0.
 double CrossingSeconds(int64_t bytes, double bytes_per_s, double latency_s);
 
 enum class Effort { kQuick, kFull };
@@ -120,10 +120,10 @@ class Evaluator {
   void FitQueues();
   void BuildPipeline(Evaluation& evaluation);
   void BuildExchange();
-  int WireBetween(int from, int to);
+  int SharedLinkBetween(int from, int to);
   void AddTied(int exchange, size_t sender, int to);  // what the sender-th of its stages sends to `to`
   void CutTied();
-  void FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes);
+  void FillChannel(Channel& channel, int shared_link, int src_device, int dst_device, int64_t bytes);
   StepModel DescribePipeline();
   // A time between `most_s` and the step's where that is longer.
   double Simulate(double most_s);
@@ -155,7 +155,7 @@ class Evaluator {
   std::vector<size_t> touched_blocks_;
   std::vector<std::vector<int>> links_out_;  // by stage, indices into links_
   std::vector<double> resource_bytes_;
-  std::vector<int> resource_wire_, touched_resources_;
+  std::vector<int> resource_link_, touched_resources_;
   std::vector<TiedExchange> tied_;
   // Of each exchange: its parameter in the request, the codec it has and the least aggressive it may have, of the parameter's.
   struct TiedChoice {
@@ -163,7 +163,7 @@ class Evaluator {
   };
   std::vector<TiedChoice> tied_choices_;
   static constexpr int kNoSender = -1, kManySenders = -2;
-  std::vector<int> wire_user_;       // by wire: the directed pair of stages that sends over it
+  std::vector<int> link_user_;       // by shared link: the directed pair of stages that sends over it
   std::vector<int> newest_link_to_;  // by stage
   std::vector<double> round_trip_s_;
   int64_t evaluations_ = 0;

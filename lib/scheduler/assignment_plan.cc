@@ -109,7 +109,7 @@ StepModel Evaluator::DescribePipeline() {
   int64_t forward_bytes = 0, backward_bytes = 0;
   double forward_s = -1, backward_s = -1;
   const auto take_slowest = [](const Channel& channel, double& most_s, int64_t& bytes) {
-    for (const WireUsage& use : channel.wires) {
+    for (const LinkOccupancy& use : channel.shared_links) {
       if (use.hold_s <= most_s) continue;
       most_s = use.hold_s;
       bytes = channel.bytes;
@@ -138,13 +138,13 @@ StepModel Evaluator::DescribePipeline() {
   const int first = stages_.front().device, last = stages_.back().device;
   if (forward_bytes > 0 && problem_.Connected(first, last)) {
     StageLink& around = pipeline.wrap_around;
-    const int wire = input_.wires;
-    input_.wires += 2;
-    FillChannel(around.forward, wire, last, first, forward_bytes);
-    FillChannel(around.backward, wire + 1, first, last, backward_bytes);
+    const int shared_link = input_.shared_links;
+    input_.shared_links += 2;
+    FillChannel(around.forward, shared_link, last, first, forward_bytes);
+    FillChannel(around.backward, shared_link + 1, first, last, backward_bytes);
   }
-  pipeline.wires.resize(input_.wires);
-  for (const int r : touched_resources_) pipeline.wires[resource_wire_[r]] = request.resources[r].name;
+  pipeline.shared_links.resize(input_.shared_links);
+  for (const int r : touched_resources_) pipeline.shared_links[resource_link_[r]] = request.resources[r].name;
   return pipeline;
 }
 

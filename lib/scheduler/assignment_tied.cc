@@ -45,7 +45,7 @@ void Evaluator::SetTiedCodec(size_t exchange, size_t codec) {
   }
 }
 
-// Of the longest of its messages, each alone on the wire.
+// Of the longest of its messages, each alone on its link.
 double Evaluator::ExchangeSeconds(const TiedExchange& exchange) const {
   double longest_s = 0;
   for (size_t from = 0; from < exchange.stages.size(); ++from) {

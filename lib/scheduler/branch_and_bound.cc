@@ -17,7 +17,7 @@ struct BranchPrefix {
   double update_s = 0;           // of the run's first stage
   double way_s = 0;              // one micro-batch from the run's first stage to its last and back
   double alone_s = 0;            // the way to a stage and m micro-batches there
-  double repeats_s = 0;          // what the busiest stage or wire adds to the way through all of them
+  double repeats_s = 0;          // what the busiest stage or shared link adds to the way through all of them
   std::vector<Holding> held;     // by stage of the run: the way to it, how often what is behind it is waited for
 
   // With so much for one micro-batch behind the run.

@@ -2,7 +2,7 @@
 //
 // The rest of the ops goes to the rest of the devices in whatever way is fastest when stages interact only by the time that one micro-batch
 // takes along the pipeline and back. Then a step lasts at least
-//   for a stage or wire:  the way there and back of one micro-batch, and the stage or wire m times;
+//   for a stage or shared link: the way there and back of one micro-batch, and the stage or shared link m times;
 //   for a stage:          one micro-batch through everything behind it and back, and m - 1 of its forwards (or backwards; under GPipe
 //   both); for a stage that can hold only k micro-batches: that round trip once for every k of them.
 // Stages interact so along cuts where the op before is read by the op behind, with a gradient; across other cuts nothing is added up.
@@ -38,7 +38,7 @@ class CompletionBound {
     int64_t lossy = 0, lossless = 0, gradient = 0;
     void Add(const ChainValue& value);
   };
-  // One micro-batch to `to` and back; slowest_s: of the two wires.
+  // One micro-batch to `to` and back; slowest_s: of the two directions.
   struct Crossing {
     bool possible = true;
     bool chained = false;  // the stages wait for each other
@@ -58,7 +58,7 @@ class CompletionBound {
   // Infinite when there is no way; nought when the work has reached its limit, of which no more can be said.
   Rest After(int cut, uint32_t used, int last);
 
-  // m - 1 times what a stage or wire is busy besides its part of one micro-batch's way.
+  // m - 1 times what a stage or shared link is busy besides its part of one micro-batch's way.
   double Repeats(const Segment& segment) const;
   // Whether the stages before and behind the cut wait for each other.
   bool Chained(int cut) const { return adjacent_[cut].gradient > 0; }

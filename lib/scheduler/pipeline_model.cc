@@ -152,10 +152,10 @@ void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward,
   const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
   if (!channel.used) return;
   if (!kPlain && spans_ != nullptr) (forward ? forward_handed_ : backward_handed_)[link].push_back(now_s);
-  // Where it shares wires, a message comes to them in its turn and not before: until then they carry what others hand over meanwhile.
-  if (channel.wires.size() > 1) {
+  // Where others use its links, a message comes to them in its turn and not before: until then they carry what others hand over meanwhile.
+  if (channel.shared_links.size() > 1) {
     int& waiting = (forward ? forward_waiting_ : backward_waiting_)[link];
-    const double own_free_s = wire_free_s_[channel.wires.front().wire];
+    const double own_free_s = link_free_s_[channel.shared_links.front().shared_link];
     if (waiting > 0 || own_free_s > now_s) {
       if (waiting++ == 0) Push(own_free_s, forward ? kForwardsTurn : kBackwardsTurn, link);
       return;
@@ -169,7 +169,7 @@ void PipelineSimulator::TakeTurn(const PipelineInput& input, int link, bool forw
   const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
   Carry<kPlain>(channel, link, forward, now_s);
   int& waiting = (forward ? forward_waiting_ : backward_waiting_)[link];
-  if (--waiting > 0) Push(wire_free_s_[channel.wires.front().wire], forward ? kForwardsTurn : kBackwardsTurn, link);
+  if (--waiting > 0) Push(link_free_s_[channel.shared_links.front().shared_link], forward ? kForwardsTurn : kBackwardsTurn, link);
 }
 
 template <bool kPlain>
@@ -177,13 +177,13 @@ void PipelineSimulator::Carry(const Channel& channel, int link, bool forward, do
   const auto kind = forward ? TimelineSpan::Kind::kForwardMessage : TimelineSpan::Kind::kBackwardMessage;
   const int micro_batch = kPlain ? 0 : (forward ? forward_sent_ : backward_sent_)[link]++;
   const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(kind, link, micro_batch);
-  // Other wires carry others' messages until this one's turn comes there: only its own stays taken until all have carried it.
-  double* const own_free_s = channel.wires.empty() ? nullptr : &wire_free_s_[channel.wires.front().wire];
+  // Other shared links carry others' messages until this one's turn comes there: only its own stays taken until all have carried it.
+  double* const own_free_s = channel.shared_links.empty() ? nullptr : &link_free_s_[channel.shared_links.front().shared_link];
   const double ready_s = own_free_s == nullptr ? now_s : std::max(now_s, *own_free_s);
   double carried_s = ready_s, longest_s = 0;
-  for (const WireUsage& use : channel.wires) {
+  for (const LinkOccupancy& use : channel.shared_links) {
     const double hold_s = kPlain ? use.hold_s : use.hold_s * factor;
-    double& free_s = wire_free_s_[use.wire];
+    double& free_s = link_free_s_[use.shared_link];
     free_s = std::max(free_s, ready_s) + hold_s;
     carried_s = std::max(carried_s, free_s);
     if (!kPlain) longest_s = std::max(longest_s, hold_s);
@@ -215,13 +215,13 @@ void PipelineSimulator::CarryTied(const PipelineInput& input, int message, doubl
   const Channel& channel = tied.channel;
   TiedState& state = tied_states_[message];
   double carried_s = now_s, longest_s = 0;
-  if (!channel.wires.empty()) {
-    double& own_free_s = wire_free_s_[channel.wires.front().wire];
+  if (!channel.shared_links.empty()) {
+    double& own_free_s = link_free_s_[channel.shared_links.front().shared_link];
     if (own_free_s > now_s) return Push(own_free_s, kTiedTurn, message);
     const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(TimelineSpan::Kind::kTiedMessage, message, 0);
-    for (const WireUsage& use : channel.wires) {
+    for (const LinkOccupancy& use : channel.shared_links) {
       const double hold_s = use.hold_s * factor / tied.pieces;
-      double& free_s = wire_free_s_[use.wire];
+      double& free_s = link_free_s_[use.shared_link];
       free_s = std::max(free_s, now_s) + hold_s;
       carried_s = std::max(carried_s, free_s);
       longest_s = std::max(longest_s, hold_s);
@@ -319,7 +319,7 @@ void PipelineSimulator::Start(const PipelineInput& input) {
   workers_ = input.workers();
   states_.assign(workers_, WorkerState{});
   forwards_done_.assign(input.stages.size(), 0);
-  wire_free_s_.assign(input.wires, 0);
+  link_free_s_.assign(input.shared_links, 0);
   Index(input);
   forward_sent_.assign(input.links.size(), 0);
   backward_sent_.assign(input.links.size(), 0);
@@ -340,7 +340,7 @@ void PipelineSimulator::FindTails(const PipelineInput& input) {
   for (const TiedMessage& tied : input.tied) {
     if (tied.from != 0 || !tied.before_report) continue;
     double carried_s = 0;
-    for (const WireUsage& use : tied.channel.wires) carried_s = std::max(carried_s, use.hold_s);
+    for (const LinkOccupancy& use : tied.channel.shared_links) carried_s = std::max(carried_s, use.hold_s);
     for (const EndMessage& report : input.reports) {
       if (report.from == tied.to) exchange_s = std::max(exchange_s, carried_s + tied.channel.latency_s + report.seconds);
     }
@@ -351,7 +351,7 @@ void PipelineSimulator::FindTails(const PipelineInput& input) {
       const StageLink& link = input.links[in_links_[i]];
       if (!link.backward.used) continue;
       double carried_s = 0;
-      for (const WireUsage& use : link.backward.wires) carried_s = std::max(carried_s, use.hold_s);
+      for (const LinkOccupancy& use : link.backward.shared_links) carried_s = std::max(carried_s, use.hold_s);
       tail_s_[s] = std::max(tail_s_[s], carried_s + link.backward.latency_s + input.stages[link.src].backward_s + tail_s_[link.src]);
     }
   }

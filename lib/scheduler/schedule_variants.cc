@@ -52,7 +52,7 @@ absl::StatusOr<PipelineInput> Interleave(const StepModel& pipeline, int chunks) 
   PipelineInput input = plain;
   input.schedule = schedule::k1F1B;
   input.virtual_stages = chunks;
-  input.wires = static_cast<int>(pipeline.wires.size());
+  input.shared_links = static_cast<int>(pipeline.shared_links.size());
   input.stages.clear();
   input.links.clear();
   for (int c = 0; c < chunks; ++c) {

@@ -18,9 +18,9 @@ void SimulateStep(benchmark::State& state) {
   input.micro_batches = micro_batches;
   for (int s = 0; s < stages; ++s) input.stages.push_back({.forward_s = 1 + 0.01 * s, .backward_s = 2, .in_flight = 2 * (stages - s)});
   for (int s = 0; s + 1 < stages; ++s) {
-    const int wire = input.wires;
-    input.wires += 2;
-    input.links.push_back({s, s + 1, {true, 0.1, {{wire, 0.5}}}, {true, 0.1, {{wire + 1, 0.5}}}});
+    const int shared_link = input.shared_links;
+    input.shared_links += 2;
+    input.links.push_back({s, s + 1, {true, 0.1, {{shared_link, 0.5}}}, {true, 0.1, {{shared_link + 1, 0.5}}}});
   }
   PipelineSimulator simulator;
   for (auto _ : state) benchmark::DoNotOptimize(simulator.Run(input).step_s);

@@ -95,9 +95,9 @@ void StageAnnealing::GoOn(Way& way, double whole_s, const Crossing& before, cons
   way.way_s += before.latency_s + before.there_s + before.back_s;
   way.longest_s = std::max({way.longest_s, slower_s, part.longer_s});
   const double behind_s = share_ * (whole_s - way.way_s);
-  const double wire_s = way.way_s + behind_s + others * slower_s;
+  const double transfer_s = way.way_s + behind_s + others * slower_s;
   const double stage_s = way.way_s + behind_s + (micro_batches_ - share_) * part.stage_s;
-  way.late_s += Late(wire_s) + Late(stage_s);
+  way.late_s += Late(transfer_s) + Late(stage_s);
   way.way_s += part.stage_s;
 }
 
@@ -208,7 +208,7 @@ void StageAnnealing::FindWays() {
 // What GoOn finds late of parts that stay as they are, when the whole way and that before them change.
 double StageAnnealing::LateOf(int first, int last, double shift_s) const {
   double late_s = 0;
-  for (int s = first; s < last; ++s) late_s += std::max(0.0, bases_[s].wire_s + shift_s) + std::max(0.0, bases_[s].stage_s + shift_s);
+  for (int s = first; s < last; ++s) late_s += std::max(0.0, bases_[s].transfer_s + shift_s) + std::max(0.0, bases_[s].stage_s + shift_s);
   return late_s;
 }
 

@@ -2,13 +2,13 @@
 //
 // A candidate costs less than a microsecond here and hundreds in the simulator, so that this is what finds good orders of dozens of
 // devices. The closed form is the latest of: for a stage, the way there and back of one micro-batch, and all of them in the stage; for a
-// wire likewise; and the way to the last stage and back, with the slowest pass or message once for each other micro-batch. Of the way from
-// a stage to the last one and back a share counts as well: all of it under GPipe, where this is what the simulator says; under 1F1B the
-// share that fits differs from plan to plan, nought to 0.2 where it was looked at, and plans found under one share are often better than
-// those under another. Only what is latest counts, which tells most moves nothing; so a target is part of what is annealed, and all that is
-// later than it counts by how much. When nothing is later this is the closed form, otherwise it is more.
+// shared link likewise; and the way to the last stage and back, with the slowest pass or message once for each other micro-batch. Of the
+// way from a stage to the last one and back a share counts as well: all of it under GPipe, where this is what the simulator says; under
+// 1F1B the share that fits differs from plan to plan, nought to 0.2 where it was looked at, and plans found under one share are often
+// better than those under another. Only what is latest counts, which tells most moves nothing; so a target is part of what is annealed, and
+// all that is later than it counts by how much. When nothing is later this is the closed form, otherwise it is more.
 //
-// Memory is judged at the textbook depth; shared wires by what they carry in a step. What codecs cost, reports at the end of a step and
+// Memory is judged at the textbook depth; shared links by what they carry in a step. What codecs cost, reports at the end of a step and
 // values that skip stages are not seen: the simulator has the last word, and the best plans come of short runs, some hundred moves each,
 // from what it likes.
 //
@@ -116,10 +116,10 @@ class StageAnnealing {
   std::vector<char> used_;  // by device: scratch
   std::vector<Part> parts_;
   std::vector<Way> ways_;  // behind each part; [0]: before the first
-  // By part: what is late of it and of the wire before it by how much more than the target, but for `share_` of the whole way, which most
-  // moves change; and the longest pass or message from there on.
+  // By part: what is late of it and of the shared link before it by how much more than the target, but for `share_` of the whole way, which
+  // most moves change; and the longest pass or message from there on.
   struct Base {
-    double wire_s = 0, stage_s = 0;
+    double transfer_s = 0, stage_s = 0;
   };
   std::vector<Base> bases_;
   std::vector<double> longest_behind_s_;

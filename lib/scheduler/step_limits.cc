@@ -14,7 +14,7 @@ namespace {
 
 double LongestHold(const Channel& channel) {
   double longest_s = 0;
-  for (const WireUsage& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
+  for (const LinkOccupancy& use : channel.shared_links) longest_s = std::max(longest_s, use.hold_s);
   return longest_s;
 }
 
@@ -30,16 +30,16 @@ std::vector<int> Largest(const std::vector<double>& values, int most) {
 }
 
 // A pair's own rate is often no more than the least of those that it shares, and then becomes faster with it.
-void SpeedUpWire(Channel& channel, int wire, double factor) {
+void SpeedUpSharedLink(Channel& channel, int shared_link, double factor) {
   double shared_s = 0, faster_s = 0;
-  for (size_t i = 1; i < channel.wires.size(); ++i) {
-    WireUsage& use = channel.wires[i];
+  for (size_t i = 1; i < channel.shared_links.size(); ++i) {
+    LinkOccupancy& use = channel.shared_links[i];
     shared_s = std::max(shared_s, use.hold_s);
-    if (use.wire == wire) use.hold_s *= factor;
+    if (use.shared_link == shared_link) use.hold_s *= factor;
     faster_s = std::max(faster_s, use.hold_s);
   }
-  if (channel.wires.size() > 1 && channel.wires[0].hold_s <= shared_s)
-    channel.wires[0].hold_s = std::min(channel.wires[0].hold_s, faster_s);
+  if (channel.shared_links.size() > 1 && channel.shared_links[0].hold_s <= shared_s)
+    channel.shared_links[0].hold_s = std::min(channel.shared_links[0].hold_s, faster_s);
 }
 
 constexpr double kLess = 1 - kProbe;
@@ -55,8 +55,8 @@ bool SpeedUpEnd(PipelineInput& input, const Limit& limit) {
   } else if (limit.kind == Limit::Kind::kTied) {
     for (TiedMessage& tied : input.tied) {
       if (tied.exchange != limit.index) continue;
-      if (tied.channel.wires.empty()) tied.channel.latency_s *= kLess;  // by way of other stages
-      for (WireUsage& wire : tied.channel.wires) wire.hold_s *= kLess;
+      if (tied.channel.shared_links.empty()) tied.channel.latency_s *= kLess;  // by way of other stages
+      for (LinkOccupancy& use : tied.channel.shared_links) use.hold_s *= kLess;
     }
   } else {
     return false;
@@ -74,23 +74,23 @@ bool Concerns(const Limit& limit, const Simulation& simulation, int from, int to
 bool Crosses(const Limit& limit, const Simulation& simulation, const Channel& channel, int from, int to) {
   if (limit.kind == Limit::Kind::kLink) return Concerns(limit, simulation, from, to);
   if (limit.kind != Limit::Kind::kShared) return false;
-  return std::any_of(channel.wires.begin(), channel.wires.end(), [&](const WireUsage& use) {
-    const auto is = [&](int index) { return index >= 0 && simulation.shared[index].wire == use.wire; };
+  return std::any_of(channel.shared_links.begin(), channel.shared_links.end(), [&](const LinkOccupancy& use) {
+    const auto is = [&](int index) { return index >= 0 && simulation.shared[index].shared_link == use.shared_link; };
     return is(limit.index) || is(limit.reverse);
   });
 }
 
 void SpeedUpChannel(Channel& channel, int from, int to, const Simulation& simulation, const Limit& limit) {
   if (limit.kind == Limit::Kind::kShared) {
-    SpeedUpWire(channel, simulation.shared[limit.index].wire, kLess);
-    if (limit.reverse >= 0) SpeedUpWire(channel, simulation.shared[limit.reverse].wire, kLess);
+    SpeedUpSharedLink(channel, simulation.shared[limit.index].shared_link, kLess);
+    if (limit.reverse >= 0) SpeedUpSharedLink(channel, simulation.shared[limit.reverse].shared_link, kLess);
     return;
   }
   if (!Concerns(limit, simulation, from, to)) return;
   if (limit.kind == Limit::Kind::kLatency) {
     channel.latency_s *= kLess;
   } else {
-    for (WireUsage& wire : channel.wires) wire.hold_s *= kLess;
+    for (LinkOccupancy& use : channel.shared_links) use.hold_s *= kLess;
   }
 }
 
@@ -191,7 +191,7 @@ void KeepTheDirectionThatCounts(Limit& limit, const GainOf& gain_of) {
   }
 }
 
-// Tied gradients that are most of what a wire costs are what limits the step; the wire is where.
+// Tied gradients that are most of what a shared link costs are what limits the step; the shared link is where.
 void PutCausesFirst(std::vector<Limit>& limits) {
   constexpr double kMinTiedShare = 0.75;
   if (limits.empty()) return;
@@ -234,10 +234,10 @@ std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simu
   for (double& seconds : tied) seconds /= simulation.step_s;
   double update_s = 0;
   for (const StageUsage& use : simulation.stages) update_s = std::max(update_s, use.update_s);
-  // A wire that only one link passes says nothing that the link does not.
-  for (const SharedWireUsage& use : simulation.shared) shared.push_back(use.pairs > 1 ? use.busy_s / simulation.step_s : 0);
-  const auto reverse_wire = [&](int wire) {
-    const std::string other = OtherDirection(simulation.shared[wire].name);
+  // A shared link that only one link passes says nothing that the link does not.
+  for (const SharedLinkUsage& use : simulation.shared) shared.push_back(use.pairs > 1 ? use.busy_s / simulation.step_s : 0);
+  const auto reverse_link = [&](int shared_link) {
+    const std::string other = OtherDirection(simulation.shared[shared_link].name);
     for (size_t w = 0; w < simulation.shared.size(); ++w) {
       if (!other.empty() && simulation.shared[w].name == other) return static_cast<int>(w);
     }
@@ -245,7 +245,7 @@ std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simu
   };
   add(Limit::Kind::kStage, stages);
   AddBothDirections(Limit::Kind::kLink, links, reverse_link, most, limits);
-  AddBothDirections(Limit::Kind::kShared, shared, reverse_wire, most, limits);
+  AddBothDirections(Limit::Kind::kShared, shared, reverse_link, most, limits);
   AddBothDirections(Limit::Kind::kLatency, latencies, reverse_link, most, limits);
   add(Limit::Kind::kTied, tied);
   add(Limit::Kind::kNorm, {NormSeconds(input) / simulation.step_s});

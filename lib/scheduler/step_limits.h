@@ -29,8 +29,8 @@ struct Limit {
   double gain = 0;        // 1 - step with it a tenth faster / step
 };
 
-// The stages, links, shared wires, latencies and parts of the step's end that are probed (the `most` busiest of each kind), most gain
-// first; but tied gradients stand before the wires on which they take most of the time, since they are why these are slow. The two
+// The stages, links, shared links, latencies and parts of the step's end that are probed (the `most` busiest of each kind), most gain
+// first; but tied gradients stand before the shared links on which they take most of the time, since they are why these are slow. The two
 // directions of a link, of a shared line and of a latency are one thing, since they are bought and repaired as one; if one of them brings
 // nearly all of the gain, it is named alone. Cost: a simulation each, two more for what has two directions. Returns early, with what it
 // has, once `stop` says so.

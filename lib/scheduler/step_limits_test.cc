@@ -13,7 +13,7 @@ TEST(StepLimitsTest, TheLimitIsWhatGainsMost) {
   PipelineInput input;
   input.micro_batches = 32;
   input.stages.assign(3, {.forward_s = 1, .backward_s = 2, .in_flight = 8});
-  input.wires = 4;
+  input.shared_links = 4;
   for (int s = 0; s < 2; ++s) input.links.push_back({s, s + 1, {true, 0, {{2 * s, 0.1}}}, {true, 0, {{2 * s + 1, 0.1}}}});
   input.stages[1].backward_s = 6;
   Simulation simulation = Simulate(input, std::vector<std::string>(4));
@@ -23,24 +23,24 @@ TEST(StepLimitsTest, TheLimitIsWhatGainsMost) {
   EXPECT_EQ(limits[0].index, 1);
   EXPECT_NEAR(limits[0].gain, kProbe, 0.02);
   EXPECT_NEAR(limits[0].busy_ratio, 32 * 7 / simulation.step_s, 1e-9);
-  input.links[1].backward.wires[0].hold_s = 20;
+  input.links[1].backward.shared_links[0].hold_s = 20;
   simulation = Simulate(input, std::vector<std::string>(4));
   limits = FindLimits(input, simulation, 8);
   EXPECT_EQ(limits[0].kind, Limit::Kind::kLink);
   const LinkUsage& link = simulation.links[limits[0].index];
   EXPECT_TRUE(link.src == 2 && link.dst == 1 && link.kind == LinkUsage::Kind::kGradients);
-  input.links[1].backward.wires[0].hold_s = 0.1;
+  input.links[1].backward.shared_links[0].hold_s = 0.1;
   input.links[0].forward.latency_s = 300;
   simulation = Simulate(input, std::vector<std::string>(4));
   EXPECT_EQ(FindLimits(input, simulation, 8)[0].kind, Limit::Kind::kLatency);
 }
 
-// Two stages with a shared line, wire 2.
+// Two stages with a shared link, number 2.
 PipelineInput TwoStagesTied(double tied_s) {
   PipelineInput input;
   input.micro_batches = 4;
   input.stages.assign(2, {.forward_s = 0.1, .backward_s = 0.2, .update_s = 0.01, .in_flight = 4});
-  input.wires = 4;
+  input.shared_links = 4;
   input.links = {{0, 1, {true, 0.05, {{0, 0.1}, {2, 0.1}}}, {true, 0.05, {{1, 0.1}, {3, 0.1}}}}};
   if (tied_s > 0) {
     input.tied = {{.from = 0, .to = 1, .channel = {true, 0.05, {{0, tied_s}, {2, tied_s}}, 322}},
@@ -53,8 +53,8 @@ PipelineInput TwoStagesTied(double tied_s) {
 
 TEST(StepLimitsTest, TiedGradientsThatFillALineAreNamedBeforeTheLine) {
   const PipelineInput input = TwoStagesTied(25);
-  const std::vector<std::string> wires = {"", "", "there", "back"};
-  const Simulation simulation = Simulate(input, wires);
+  const std::vector<std::string> shared_links = {"", "", "there", "back"};
+  const Simulation simulation = Simulate(input, shared_links);
   const std::vector<Limit> limits = FindLimits(input, simulation, 8);
   EXPECT_EQ(limits[0].kind, Limit::Kind::kTied);
   EXPECT_EQ(limits[0].index, 0);
@@ -96,7 +96,7 @@ PipelineInput TwoStagesApart(double there_s, double back_s, double latency_s) {
   PipelineInput input;
   input.micro_batches = 4;
   input.stages.assign(2, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 4});
-  input.wires = 4;
+  input.shared_links = 4;
   input.links = {{0, 1, {true, latency_s, {{0, there_s}, {2, there_s}}}, {true, latency_s, {{1, back_s}, {3, back_s}}}}};
   return input;
 }
@@ -140,7 +140,7 @@ TEST(StepLimitsTest, BothDirectionsOfASharedLineAreOneLimit) {
   PipelineInput input;
   input.micro_batches = 4;
   input.stages.assign(3, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 4});
-  input.wires = 8;
+  input.shared_links = 8;
   input.links = {{0, 1, {true, 0, {{0, 0.01}}}, {true, 0, {{1, 0.01}}}},
                  {1, 2, {true, 0, {{2, 1}, {6, 1}}}, {true, 0, {{3, 1}, {7, 1}}}},
                  {0, 2, {true, 0, {{4, 1}, {6, 1}}}, {true, 0, {{5, 1}, {7, 1}}}}};
@@ -170,7 +170,7 @@ TEST(StepLimitsTest, TwoLinesThatOneMessageCrossesAreTwoPlaces) {
   const Simulation simulation = Simulate(input, {"", "", "uplink:a:out", "link:b->a"});
   ASSERT_EQ(simulation.shared.size(), 2);
   const Limit uplink{.kind = Limit::Kind::kShared, .index = 0}, line{.kind = Limit::Kind::kShared, .index = 1};
-  input.links[0].forward.wires.push_back({3, 2});
+  input.links[0].forward.shared_links.push_back({3, 2});
   EXPECT_FALSE(SamePlace(uplink, line, input, simulation));
 }
 
@@ -178,7 +178,7 @@ TEST(StepLimitsTest, NoMoreThanAskedForAreProbedOfAKind) {
   PipelineInput input;
   input.micro_batches = 2;
   input.stages.assign(5, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 2});
-  input.wires = 4;
+  input.shared_links = 4;
   for (int s = 0; s < 4; ++s) input.links.push_back({s, s + 1, {true, 0, {{s, 1}}}, {}});
   const std::vector<Limit> limits = FindLimits(input, Simulate(input, std::vector<std::string>(4)), 2);
   EXPECT_EQ(std::count_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kLink; }), 2);
