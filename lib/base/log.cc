@@ -20,7 +20,7 @@ std::string& Program() {
   static std::string& program = *new std::string;  // never destroyed: threads may log to the end
   return program;
 }
-std::atomic<LogLevel> least_level = LogLevel::kWarning;
+std::atomic<LogLevel> min_level = LogLevel::kWarning;
 std::atomic<LogFormat> line_format = LogFormat::kText;
 
 // RFC 3339 in UTC.
@@ -64,15 +64,15 @@ std::optional<LogFormat> ParseLogFormat(absl::string_view name) {
   return std::nullopt;
 }
 
-void StartLog(std::string program, LogLevel least, LogFormat format) {
+void StartLog(std::string program, LogLevel min, LogFormat format) {
   Program() = std::move(program);
-  least_level = least;
+  min_level = min;
   line_format = format;
 }
 
-void SetLogLevel(LogLevel least) { least_level = least; }
+void SetLogLevel(LogLevel min) { min_level = min; }
 
-bool Logs(LogLevel level) { return level >= least_level; }
+bool Logs(LogLevel level) { return level >= min_level; }
 
 void Log(LogLevel level, absl::string_view sentence) {
   if (!Logs(level)) return;

@@ -28,9 +28,9 @@ absl::string_view Name(LogFormat format);
 std::optional<LogFormat> ParseLogFormat(absl::string_view name);
 
 // Call once, before other threads log.
-void StartLog(std::string program, LogLevel least, LogFormat format = LogFormat::kText);
+void StartLog(std::string program, LogLevel min, LogFormat format = LogFormat::kText);
 // From now on.
-void SetLogLevel(LogLevel least);
+void SetLogLevel(LogLevel min);
 
 // Whether a line of this level is written: asked first where the sentence is costly to make.
 bool Logs(LogLevel level);

@@ -87,7 +87,7 @@ double ThreeDigitsUp(double ratio) {
 }
 
 // The least top-k ratio that hides the link; max_ratio when none does. Encoded bytes never grow with the ratio, so bisection is safe.
-double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double target_s) {
+double MinHidingRatio(const Policy& policy, const LinkLoad& link, double target_s) {
   const auto hides = [&](double ratio) { return PriceLink(TopKSpec(policy, link, ratio), link, target_s).hidden; };
   if (hides(1)) return 1;
   if (!hides(policy.max_ratio)) return policy.max_ratio;
@@ -113,7 +113,7 @@ std::vector<CodecSpec> AllowedLevels(const Policy& policy, const LinkLoad& link,
   }
   // Top-k at ratio 1 would only make the values coarse.
   if (policy.max_ratio > 1 && Selects(policy.LastLevel()))
-    allowed.push_back(TopKSpec(policy, link, LeastHidingRatio(policy, link, target_s)));
+    allowed.push_back(TopKSpec(policy, link, MinHidingRatio(policy, link, target_s)));
   return allowed;
 }
 

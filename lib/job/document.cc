@@ -37,7 +37,7 @@ std::string WhyInvisible(absl::string_view character) {
 class TreeBuilder : public YAML::EventHandler {
  public:
   // `text` is what the parser reads, for the lines of what it tells of too coarsely.
-  TreeBuilder(absl::string_view text, Node& root, const DocumentLimits& limits) : text_(text), root_(root), most_values_(limits.values) {}
+  TreeBuilder(absl::string_view text, Node& root, const DocumentLimits& limits) : text_(text), root_(root), max_values_(limits.values) {}
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -111,8 +111,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void Count(int line, size_t values) {
     values_ += values;
-    if (values_ > most_values_) {
-      throw Refused{line, absl::StrCat("the document has more than ", most_values_, " values (aliases are counted expanded)")};
+    if (values_ > max_values_) {
+      throw Refused{line, absl::StrCat("the document has more than ", max_values_, " values (aliases are counted expanded)")};
     }
   }
 
@@ -217,16 +217,16 @@ class TreeBuilder : public YAML::EventHandler {
 
   const absl::string_view text_;
   Node& root_;
-  const size_t most_values_;
+  const size_t max_values_;
   std::vector<OpenNode> open_;
   std::map<YAML::anchor_t, std::pair<Node, size_t>> anchored_;  // complete anchored nodes and how many values they hold
   size_t values_ = 0;
 };
 
 // Refuses what must not reach the parser: it takes byte 4 for the end of the text and replaces malformed UTF-8 silently.
-std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
-  if (text.size() > most_bytes) {
-    return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", most_bytes)};
+std::optional<Refused> CheckText(absl::string_view text, size_t max_bytes) {
+  if (text.size() > max_bytes) {
+    return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", max_bytes)};
   }
   const base::FileFormat* const format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), static_cast<int64_t>(text.size()));
   if (format != nullptr && format->kind == base::FileFormat::Kind::kText) {

@@ -269,8 +269,8 @@ wire::SimulatedSpread SpreadDocument(const scheduler::StepSpread& spread) {
           .mean_seconds = spread.mean_s,
           .p50_seconds = spread.p50_s,
           .p95_seconds = spread.p95_s,
-          .min_seconds = spread.least_s,
-          .max_seconds = spread.most_s};
+          .min_seconds = spread.min_s,
+          .max_seconds = spread.max_s};
 }
 
 }  // namespace fusionllm::planning

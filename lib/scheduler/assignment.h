@@ -93,7 +93,7 @@ class Evaluator {
     StageMemory memory;
     int64_t largest_block = 0;  // bytes kept inside, of what recomputation makes again at a time
     int in_flight = 1;
-    int most_in_flight = 1;    // that memory and the job allow
+    int max_in_flight = 1;     // that memory and the job allow
     int64_t queued_bytes = 0;  // messages that wait because the stage before may be further ahead
   };
   struct CutLink {
@@ -125,9 +125,9 @@ class Evaluator {
   void CutTied();
   void FillChannel(Channel& channel, int shared_link, int src_device, int dst_device, int64_t bytes);
   StepModel DescribePipeline();
-  // A time between `most_s` and the step's where that is longer.
-  double Simulate(double most_s);
-  double LeastSeconds();
+  // A time between `max_s` and the step's where that is longer.
+  double Simulate(double max_s);
+  double MinSeconds();
   // What a site sends to others in a step.
   struct Egress {
     int64_t bytes = 0;

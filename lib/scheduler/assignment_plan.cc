@@ -108,10 +108,10 @@ StepModel Evaluator::DescribePipeline() {
   // What a codec was chosen for: between fast links there may be larger messages, which one would not send over a slow one.
   int64_t forward_bytes = 0, backward_bytes = 0;
   double forward_s = -1, backward_s = -1;
-  const auto take_slowest = [](const Channel& channel, double& most_s, int64_t& bytes) {
+  const auto take_slowest = [](const Channel& channel, double& max_s, int64_t& bytes) {
     for (const LinkOccupancy& use : channel.shared_links) {
-      if (use.hold_s <= most_s) continue;
-      most_s = use.hold_s;
+      if (use.hold_s <= max_s) continue;
+      max_s = use.hold_s;
       bytes = channel.bytes;
     }
   };
@@ -124,7 +124,7 @@ StepModel Evaluator::DescribePipeline() {
     const Device& device = request.devices[stages_[s].device];
     StageTiming& timing = input_.stages[s];
     timing.in_flight = stages_[s].in_flight;
-    timing.most_kept = stages_[s].most_in_flight;
+    timing.max_kept = stages_[s].max_in_flight;
     timing.weights_s = 0;
     for (int p = stages_[s].begin; p < stages_[s].end; ++p) {
       const std::vector<double>& weights_s = request.ops[problem_.op_at(p)].weights_s;

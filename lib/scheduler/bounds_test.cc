@@ -207,10 +207,10 @@ TEST(BoundsTest, AlternativesAreWeighedWhenAsked) {
 }
 
 // The least simulated step of any assignment that is tried at random; infinite when none fits.
-double LeastStepOfRandomAssignments(const Problem& problem, uint64_t seed, int trials) {
+double MinStepOfRandomAssignments(const Problem& problem, uint64_t seed, int trials) {
   std::mt19937_64 draw(seed);
   Evaluator evaluator(problem);
-  double least_s = std::numeric_limits<double>::infinity();
+  double min_s = std::numeric_limits<double>::infinity();
   for (int trial = 0; trial < trials; ++trial) {
     const int span = problem.max_stages() - problem.min_stages() + 1;
     const int stages = problem.min_stages() + static_cast<int>(draw() % static_cast<uint64_t>(span));
@@ -223,9 +223,9 @@ double LeastStepOfRandomAssignments(const Problem& problem, uint64_t seed, int t
     assignment.begins.insert(assignment.begins.end(), cuts.begin(), cuts.begin() + stages - 1);
     std::sort(assignment.begins.begin(), assignment.begins.end());
     const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kFull);
-    if (evaluation.feasible()) least_s = std::min(least_s, evaluation.step_s);
+    if (evaluation.feasible()) min_s = std::min(min_s, evaluation.step_s);
   }
-  return least_s;
+  return min_s;
 }
 
 TEST(BoundsTest, NoPlanIsFasterThanABoundThatHolds) {
@@ -243,20 +243,20 @@ TEST(BoundsTest, NoPlanIsFasterThanABoundThatHolds) {
     ASSERT_TRUE(created.ok()) << created.status();
     if (std::holds_alternative<PlanError>(*created)) continue;
     const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
-    double least_s = LeastStepOfRandomAssignments(problem, seed, 50);
+    double min_s = MinStepOfRandomAssignments(problem, seed, 50);
     for (const char* planner : {"exact", "equal-ops"}) {
       const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, instance.request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       if (const auto* plan = std::get_if<PlannedPipeline>(&*outcome)) {
         EXPECT_GE(plan->gap, 0);
         EXPECT_LE(plan->lower_bound_s, plan->predicted_step_s);
-        least_s = std::min(least_s, plan->predicted_step_s);
+        min_s = std::min(min_s, plan->predicted_step_s);
       }
     }
     const std::vector<LowerBound> bounds = LowerBounds(problem);
     for (const LowerBound& bound : bounds) {
       if (bound.holds) {
-        EXPECT_LE(bound.seconds, least_s) << bound.name << ": " << bound.why;
+        EXPECT_LE(bound.seconds, min_s) << bound.name << ": " << bound.why;
       }
       held[bound.name] += bound.holds;
     }

@@ -35,7 +35,7 @@ constexpr int64_t kWorkPerSimulation = 300;  // segments looked at
 constexpr double kBoundRounding = 1 - 1e-9;
 
 struct Branch {
-  double least_s;
+  double min_s;
   int device, end;  // of the stage; the device as an index into usable()
   BranchPrefix prefix;
 };
@@ -52,7 +52,7 @@ BranchAndBound::BranchAndBound(const Problem& problem, Evaluator& evaluator, con
 bool BranchAndBound::Run(double slack, int64_t simulations) {
   slack_ = slack;
   exhausted_ = problem_.usable().size() > kMaxUsableDevices;
-  most_evaluations_ = evaluator_.evaluations() + simulations;
+  max_evaluations_ = evaluator_.evaluations() + simulations;
   bound_.emplace(problem_, best_.devices.empty() ? kInfinity : best_evaluation_.cost_s() / (1 + slack));
   bound_->LimitWork(simulations * kWorkPerSimulation);
   if (!exhausted_) Descend(0, BranchPrefix{});
@@ -73,9 +73,9 @@ void BranchAndBound::Consider(const Assignment& assignment) {
   }
 }
 
-bool BranchAndBound::Hopeless(double least_s) const {
+bool BranchAndBound::Hopeless(double min_s) const {
   return !best_.devices.empty() &&
-         (least_s + problem_.request().step_overhead_s) * (1 + slack_) >= best_evaluation_.cost_s() * kBoundRounding;
+         (min_s + problem_.request().step_overhead_s) * (1 + slack_) >= best_evaluation_.cost_s() * kBoundRounding;
 }
 
 // By the end of the stage that begins at `begin`: what it gets from the one before it.
@@ -113,8 +113,8 @@ bool BranchAndBound::Cross(const BranchPrefix& prefix, const CompletionBound::Tr
       longer.settled_s = std::max(longer.settled_s, longer.shared_s[r]);
     });
   };
-  if (traffic.lossy + traffic.lossless > 0) use(from, device, bound_->LeastBytes(traffic.lossy, traffic.lossless));
-  if (traffic.gradient > 0) use(device, from, bound_->LeastBytes(traffic.gradient, 0));
+  if (traffic.lossy + traffic.lossless > 0) use(from, device, bound_->MinBytes(traffic.lossy, traffic.lossless));
+  if (traffic.gradient > 0) use(device, from, bound_->MinBytes(traffic.gradient, 0));
   return true;
 }
 
@@ -133,7 +133,7 @@ bool BranchAndBound::Extend(const BranchPrefix& prefix, int begin, int end, int 
   return true;
 }
 
-double BranchAndBound::LeastSeconds(const BranchPrefix& prefix, int end, int device) {
+double BranchAndBound::MinSeconds(const BranchPrefix& prefix, int end, int device) {
   if (end == problem_.positions()) return prefix.StepSeconds(0);
   const CompletionBound::Rest rest = bound_->After(end, used_ | 1u << device, device);
   const bool chained = bound_->Chained(end);
@@ -156,14 +156,14 @@ void BranchAndBound::Descend(int begin, const BranchPrefix& prefix) {
       if (Hopeless(both_s * bound_->micro_batches())) break;  // longer ones only take longer
       Branch branch{.device = d, .end = end};
       if (!Extend(prefix, begin, end, device, traffic[end], branch.prefix)) continue;
-      branch.least_s = LeastSeconds(branch.prefix, end, d);
-      if (branch.least_s < kInfinity && !Hopeless(branch.least_s)) branches.push_back(std::move(branch));
+      branch.min_s = MinSeconds(branch.prefix, end, d);
+      if (branch.min_s < kInfinity && !Hopeless(branch.min_s)) branches.push_back(std::move(branch));
     }
   }
-  std::stable_sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) { return a.least_s < b.least_s; });
+  std::stable_sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) { return a.min_s < b.min_s; });
   for (const Branch& branch : branches) {
-    if (bound_->Spent() || evaluator_.evaluations() > most_evaluations_ || problem_.Stopped()) exhausted_ = true;
-    if (exhausted_ || Hopeless(branch.least_s)) break;
+    if (bound_->Spent() || evaluator_.evaluations() > max_evaluations_ || problem_.Stopped()) exhausted_ = true;
+    if (exhausted_ || Hopeless(branch.min_s)) break;
     used_ |= 1u << branch.device;
     partial_.devices.push_back(problem_.usable()[branch.device]);
     partial_.begins.push_back(begin);

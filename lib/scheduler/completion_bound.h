@@ -21,8 +21,8 @@ namespace fusionllm::scheduler {
 
 class CompletionBound {
  public:
-  // Segments that keep a device busy for longer than `most_s` in a step need not be considered (bounds are infinite then).
-  CompletionBound(const Problem& problem, double most_s);
+  // Segments that keep a device busy for longer than `max_s` in a step need not be considered (bounds are infinite then).
+  CompletionBound(const Problem& problem, double max_s);
 
   // A run of ops on a device; what it takes at least.
   struct Segment {
@@ -46,7 +46,7 @@ class CompletionBound {
   };
   Crossing CrossingOf(const Traffic& traffic, int from, int to) const;
   // What a codec leaves of it at least.
-  double LeastBytes(int64_t lossy, int64_t lossless) const {
+  double MinBytes(int64_t lossy, int64_t lossless) const {
     return static_cast<double>(lossy) / problem_.max_direction_ratio() + static_cast<double>(lossless);
   }
 
@@ -68,8 +68,8 @@ class CompletionBound {
   // Segments looked at, and how many may be.
   int64_t work() const { return work_; }
   void AddWork(int64_t steps) { work_ += steps; }
-  bool Spent() const { return work_ >= most_work_; }
-  void LimitWork(int64_t most) { most_work_ = most; }
+  bool Spent() const { return work_ >= max_work_; }
+  void LimitWork(int64_t max_work) { max_work_ = max_work; }
   double micro_batches() const { return micro_batches_; }
 
  private:
@@ -77,13 +77,13 @@ class CompletionBound {
   Rest Search(int cut, uint32_t used, int last);
 
   const Problem& problem_;
-  const double most_s_, micro_batches_;
+  const double max_s_, micro_batches_;
   const bool sets_;
   std::vector<Traffic> adjacent_;  // by cut: of values made just before it and read just behind it
   std::vector<int64_t> buffers_;   // by cut: what these need in memory on either side
   std::vector<int> twin_before_;   // by device: the one before it that nothing tells apart from it; -1: none
   absl::flat_hash_map<uint64_t, Rest> known_;
-  int64_t work_ = 0, most_work_ = 0;
+  int64_t work_ = 0, max_work_ = 0;
 };
 
 }  // namespace fusionllm::scheduler

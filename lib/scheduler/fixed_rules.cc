@@ -81,16 +81,16 @@ std::vector<int> AlongTheCheapestPath(const Problem& problem, int stages) {
 class FixedRule final : public Planner {
  public:
   using Rule = std::vector<int> (*)(const Problem&, int stages);
-  FixedRule(absl::string_view name, Rule order, Rule cut, size_t most_devices = std::numeric_limits<size_t>::max())
-      : name_(name), order_(order), cut_(cut), most_devices_(most_devices) {}
+  FixedRule(absl::string_view name, Rule order, Rule cut, size_t max_devices = std::numeric_limits<size_t>::max())
+      : name_(name), order_(order), cut_(cut), max_devices_(max_devices) {}
   absl::string_view name() const override { return name_; }
 
  protected:
   std::variant<Assignment, PlanError> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
-    if (problem.usable().size() > most_devices_) {
+    if (problem.usable().size() > max_devices_) {
       return PlanError{
           plan_errors::kTooManyDevices,
-          absl::StrFormat("the planner %s is for at most %d devices, there are %d", name_, most_devices_, problem.usable().size()),
+          absl::StrFormat("the planner %s is for at most %d devices, there are %d", name_, max_devices_, problem.usable().size()),
           {}};
     }
     const int stages = problem.max_stages();
@@ -103,7 +103,7 @@ class FixedRule final : public Planner {
  private:
   absl::string_view name_;
   Rule order_, cut_;
-  size_t most_devices_;
+  size_t max_devices_;
 };
 
 }  // namespace

@@ -105,7 +105,7 @@ void PipelineSimulator::TryStart(const PipelineInput& input, int worker, double 
     return InputsArrived(input, back.stage, back.micro_batch, false);
   };
   const auto forward_ready = [&] {
-    if (input.split_backward && limits.most_kept > 0 && done.forwards - state.weights >= limits.most_kept) return false;
+    if (input.split_backward && limits.max_kept > 0 && done.forwards - state.weights >= limits.max_kept) return false;
     if (interleaved) on = InterleavedPass(input, worker, done.forwards, true);
     return InputsArrived(input, on.stage, on.micro_batch, true);
   };
@@ -113,8 +113,8 @@ void PipelineSimulator::TryStart(const PipelineInput& input, int worker, double 
   if (kPlain && next.has_value()) {
     // Of the stage itself, if it never waits again.
     const double left_s = (passes - done.backwards) * limits.backward_s + (passes - done.forwards) * limits.forward_s;
-    least_s_ = std::max(least_s_, now_s + left_s + tail_s_[worker]);
-    if (least_s_ > most_s_) return;
+    min_s_ = std::max(min_s_, now_s + left_s + tail_s_[worker]);
+    if (min_s_ > max_s_) return;
   }
   if (next == schedule::Pass::kBackward) {
     done.Begin(*next);
@@ -309,7 +309,7 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
         worker = worker_of(input.links[event.id].src);
     }
     TryStart<kPlain>(input, worker, event.at_s);
-    if (kPlain && least_s_ > most_s_) return;
+    if (kPlain && min_s_ > max_s_) return;
   }
 }
 
@@ -329,8 +329,8 @@ void PipelineSimulator::Start(const PipelineInput& input) {
   tied_heard_s_.assign(workers_, 0);
   tied_before_s_.assign(workers_, 0);
   tail_s_.assign(input.stages.size(), -std::numeric_limits<double>::infinity());
-  most_s_ = std::numeric_limits<double>::infinity();
-  least_s_ = 0;
+  max_s_ = std::numeric_limits<double>::infinity();
+  min_s_ = 0;
 }
 
 // A stage's last backward comes after that of every stage whose gradients it needs; the first stage's ends the step.
@@ -357,14 +357,14 @@ void PipelineSimulator::FindTails(const PipelineInput& input) {
   }
 }
 
-double PipelineSimulator::RunWithCutoff(const PipelineInput& input, double most_s) {
+double PipelineSimulator::RunWithCutoff(const PipelineInput& input, double max_s) {
   spans_ = nullptr;
   noise_ = nullptr;
   Start(input);
   FindTails(input);
-  most_s_ = most_s * (1 + kRounding);
+  max_s_ = max_s * (1 + kRounding);
   Loop<true>(input);
-  return least_s_ > most_s_ ? least_s_ : FinishStep(input);
+  return min_s_ > max_s_ ? min_s_ : FinishStep(input);
 }
 
 PipelineResult PipelineSimulator::Run(const PipelineInput& input, SpanSink* spans, const PassNoise* noise) {

@@ -41,7 +41,7 @@ struct StageTiming {
   // Limits of a worker, those of its first stage: forwards that may be open, >= 1 (GPipe ignores it); and with the backward split those
   // whose weights' gradients may be missing, for want of memory; 0: any number.
   int in_flight = 1;
-  int most_kept = 0;
+  int max_kept = 0;
   double codec_forward_s = 0;  // part of forward_s and of backward_s that encodes and decodes: for reports
   double codec_backward_s = 0;
   bool operator==(const StageTiming&) const = default;
@@ -151,9 +151,9 @@ class PipelineSimulator {
   // Input is trusted: src < dst, indices in range, finite numbers.
   PipelineResult Run(const PipelineInput& input, SpanSink* spans = nullptr, const PassNoise* noise = nullptr);
   PipelineResult Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline);
-  // The period of a step; or, from the moment when the step is sure to take longer than `most_s`, a time between that and the period.
+  // The period of a step; or, from the moment when the step is sure to take longer than `max_s`, a time between that and the period.
   // Not for interleaved or split schedules.
-  double RunWithCutoff(const PipelineInput& input, double most_s);
+  double RunWithCutoff(const PipelineInput& input, double max_s);
 
  private:
   struct Event {
@@ -226,7 +226,7 @@ class PipelineSimulator {
   std::vector<double> tied_before_s_;   // likewise, of those that it waits for before its report
   // Of Judge: what a step takes at least after the last backward of a stage, and what it may take and is known to take.
   std::vector<double> tail_s_;
-  double most_s_ = 0, least_s_ = 0;
+  double max_s_ = 0, min_s_ = 0;
   SpanSink* spans_ = nullptr;
   const PassNoise* noise_ = nullptr;
 };

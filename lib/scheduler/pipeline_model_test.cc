@@ -80,13 +80,13 @@ TEST(PipelineModelTest, SplitBackwardReachesTheFiguresAndNeverMoreThanTheBound) 
     EXPECT_GE(Utilisation(input), row.least - 0.001);
     EXPECT_LE(Utilisation(input), row.bound + 1e-9);
     // Memory may limit how much is put off.
-    for (StageTiming& stage : input.stages) stage.most_kept = stage.in_flight = WarmUpDepth(0, 8, row.x + row.a, 3, 32);
+    for (StageTiming& stage : input.stages) stage.max_kept = stage.in_flight = WarmUpDepth(0, 8, row.x + row.a, 3, 32);
     std::vector<TimelineSpan> timeline;
     PipelineSimulator().Run(input, &timeline);
     std::vector<int> kept(8, 0);
     for (const TimelineSpan& span : timeline) {
       if (span.kind == TimelineSpan::Kind::kForward) {
-        EXPECT_LE(++kept[span.stage], input.stages[0].most_kept);
+        EXPECT_LE(++kept[span.stage], input.stages[0].max_kept);
       }
       if (span.kind == TimelineSpan::Kind::kWeights) --kept[span.stage];
     }

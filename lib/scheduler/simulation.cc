@@ -179,8 +179,8 @@ StepSpread SpreadOf(std::vector<double> seconds) {
   };
   spread.p50_s = rank(0.5);
   spread.p95_s = rank(0.95);
-  spread.least_s = seconds.front();
-  spread.most_s = seconds.back();
+  spread.min_s = seconds.front();
+  spread.max_s = seconds.back();
   return spread;
 }
 

@@ -65,7 +65,7 @@ const char* Name(LinkUsage::Kind kind);  // "activations", "gradients", "tied gr
 
 struct StepSpread {
   int steps = 0;
-  double mean_s = 0, p50_s = 0, p95_s = 0, least_s = 0, most_s = 0;
+  double mean_s = 0, p50_s = 0, p95_s = 0, min_s = 0, max_s = 0;
 };
 
 inline constexpr int kMaxSimulatedSteps = 100'000;

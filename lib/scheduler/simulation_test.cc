@@ -231,9 +231,9 @@ TEST(SimulationTest, NoiseFollowsTheSeedAndKeepsItsMean) {
   EXPECT_NE(spread.mean_s, SpreadOfSteps(input, {.jitter = 0.3, .seed = 8}, 400).mean_s);
   // 400 steps of 32 independent passes: the mean is within 1 % (five standard errors).
   EXPECT_NEAR(spread.mean_s, 48, 0.48);
-  EXPECT_LT(spread.least_s, spread.p50_s);
+  EXPECT_LT(spread.min_s, spread.p50_s);
   EXPECT_LT(spread.p50_s, spread.p95_s);
-  EXPECT_LE(spread.p95_s, spread.most_s);
+  EXPECT_LE(spread.p95_s, spread.max_s);
   EXPECT_EQ(SpreadOfSteps(input, {}, 3).p95_s, 48);
 }
 
@@ -248,10 +248,10 @@ TEST(SimulationTest, AStragglerLagsInItsShareOfTheSteps) {
   EXPECT_EQ(slowed.stages[0], input.stages[0]);
   EXPECT_EQ(slowed.stages[1].backward_s, 6);
   const double slow_s = PipelineSimulator().Run(slowed).step_s;
-  EXPECT_EQ(SpreadOfSteps(input, always, 5).least_s, slow_s);
+  EXPECT_EQ(SpreadOfSteps(input, always, 5).min_s, slow_s);
   const StepSpread often = SpreadOfSteps(input, {.stragglers = {{.worker = 1, .factor = 3, .probability = 0.25}}, .seed = 3}, 1000);
-  EXPECT_EQ(often.least_s, step_s);
-  EXPECT_EQ(often.most_s, slow_s);
+  EXPECT_EQ(often.min_s, step_s);
+  EXPECT_EQ(often.max_s, slow_s);
   EXPECT_NEAR((often.mean_s - step_s) / (slow_s - step_s), 0.25, 0.07);
 }
 
@@ -277,7 +277,7 @@ TEST(ScheduleVariantsTest, ShortenTheBubbleOnFastLinks) {
   const Simulation plain = Simulate(plan.pipeline.input, plan.pipeline.shared_links);
   for (int w = 0; w < 4; ++w) EXPECT_NEAR(simulation.stages[w].busy_s(), plain.stages[w].busy_s(), 1e-9) << "the same work";
   EXPECT_LT(PipelineSimulator().Run(*split).step_s, plan.predicted_step_s);
-  for (const StageTiming& stage : split->stages) EXPECT_LE(stage.in_flight, std::max(stage.most_kept, 1));
+  for (const StageTiming& stage : split->stages) EXPECT_LE(stage.in_flight, std::max(stage.max_kept, 1));
 }
 
 TEST(ScheduleVariantsTest, InterleavingPaysForItsCrossingsOnSlowLinks) {
@@ -309,7 +309,7 @@ TEST(ScheduleVariantsTest, SayWhatCannotBe) {
   open.wrap_around = {};
   EXPECT_THAT(Interleave(open, 2).status().message(), HasSubstr("not joined"));
   StepModel tight = plan.pipeline;
-  tight.input.stages[0].most_kept = 2;
+  tight.input.stages[0].max_kept = 2;
   EXPECT_THAT(Interleave(tight, 2).status().message(), HasSubstr("stage 0 must keep 11"));
   for (StageTiming& stage : plan.pipeline.input.stages) stage.weights_s = 0;
   EXPECT_THAT(SplitBackward(plan.pipeline).status().message(), HasSubstr("gradients of weights"));

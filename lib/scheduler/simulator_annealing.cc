@@ -106,7 +106,7 @@ bool SimulatorAnnealing::Propose(const Assignment& from, grid::Draws& draws) {
   return kind < 18 ? AddStage(draws) : RemoveStage(draws);
 }
 
-Candidate SimulatorAnnealing::Run(const Candidate& start, Effort effort, int64_t most_work, grid::Draws& draws) {
+Candidate SimulatorAnnealing::Run(const Candidate& start, Effort effort, int64_t max_work, grid::Draws& draws) {
   Candidate best = start, current = start;
   const double hottest = kSimulatedHottest * start.evaluation.cost_s(), cooling = std::log(kSimulatedColdest / kSimulatedHottest);
   const auto find_unused = [&] {
@@ -117,10 +117,10 @@ Candidate SimulatorAnnealing::Run(const Candidate& start, Effort effort, int64_t
     }
   };
   find_unused();
-  const int64_t begin = evaluator_.work(), most_moves = most_work * kMovesOfASimulation;
-  for (int64_t move = 0; move < most_moves && !problem_.Stopped(); ++move) {
-    const double done = std::max(static_cast<double>(evaluator_.work() - begin) / static_cast<double>(most_work),
-                                 static_cast<double>(move) / static_cast<double>(most_moves));
+  const int64_t begin = evaluator_.work(), max_moves = max_work * kMovesOfASimulation;
+  for (int64_t move = 0; move < max_moves && !problem_.Stopped(); ++move) {
+    const double done = std::max(static_cast<double>(evaluator_.work() - begin) / static_cast<double>(max_work),
+                                 static_cast<double>(move) / static_cast<double>(max_moves));
     if (done >= 1) break;
     const double temperature = hottest * std::exp(cooling * done);
     const double limit = current.evaluation.cost_s() - temperature * std::log(1 - draws.Uniform());

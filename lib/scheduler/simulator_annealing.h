@@ -20,7 +20,7 @@ class SimulatorAnnealing {
   SimulatorAnnealing(const Problem& problem, Evaluator& evaluator) : problem_(problem), evaluator_(evaluator) {}
 
   // The best met from `start`, which is feasible and evaluated, while the evaluator does so much work. Times are of that effort.
-  Candidate Run(const Candidate& start, Effort effort, int64_t most_work, grid::Draws& draws);
+  Candidate Run(const Candidate& start, Effort effort, int64_t max_work, grid::Draws& draws);
 
  private:
   bool Propose(const Assignment& from, grid::Draws& draws);

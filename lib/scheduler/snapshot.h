@@ -80,7 +80,7 @@ struct TiedParameter {
   std::vector<TiedCodec> codecs;  // to choose from, the least aggressive first; none: exact, `bytes` from each op
   std::string codecs_why;         // a clause for plans: why there is no other to choose from; may be empty
   // What one stage sends another at least, whatever the codec and the stages.
-  int64_t LeastBytes() const;
+  int64_t MinBytes() const;
 };
 
 struct Device {

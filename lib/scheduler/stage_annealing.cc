@@ -45,9 +45,9 @@ StageAnnealing::StageAnnealing(const Problem& problem, std::vector<int> choice)
     const auto lossy = static_cast<double>(problem.LossyBytesAt(p)), lossless = static_cast<double>(problem.LosslessBytesAt(p)),
                gradient = static_cast<double>(problem.GradientBytesAt(p));
     dense_bytes_.push_back(lossy + lossless);
-    least_bytes_.push_back(lossy / problem.max_ratio() + lossless);
+    min_bytes_.push_back(lossy / problem.max_ratio() + lossless);
     gradient_bytes_.push_back(gradient);
-    least_gradient_bytes_.push_back(gradient / problem.max_ratio());
+    min_gradient_bytes_.push_back(gradient / problem.max_ratio());
   }
   std::vector<int> cheap;
   for (int p = problem.first_cut(); p < n; ++p) {
@@ -73,7 +73,7 @@ StageAnnealing::Crossing StageAnnealing::CrossingOf(int cut, int src, int dst) c
   Crossing crossing{.cut = cut, .src = src, .dst = dst};
   // No message needs to be shorter than what fits into the target once for each micro-batch.
   const double enough_s = target_s_ / micro_batches_;
-  const auto message_s = [&](int from, int to, double dense_bytes, double least_bytes) -> double {
+  const auto message_s = [&](int from, int to, double dense_bytes, double min_bytes) -> double {
     if (dense_bytes == 0) return 0;
     const DirectedLink link = problem_.link(from, to);
     if (link.bytes_per_s <= 0) {
@@ -82,10 +82,10 @@ StageAnnealing::Crossing StageAnnealing::CrossingOf(int cut, int src, int dst) c
     }
     crossing.latency_s += link.latency_s;
     const double dense_s = dense_bytes / link.bytes_per_s;
-    return dense_s <= enough_s ? dense_s : std::min(dense_s, std::max(enough_s, least_bytes / link.bytes_per_s));
+    return dense_s <= enough_s ? dense_s : std::min(dense_s, std::max(enough_s, min_bytes / link.bytes_per_s));
   };
-  crossing.there_s = message_s(src, dst, dense_bytes_[cut], least_bytes_[cut]);
-  crossing.back_s = message_s(dst, src, gradient_bytes_[cut], least_gradient_bytes_[cut]);
+  crossing.there_s = message_s(src, dst, dense_bytes_[cut], min_bytes_[cut]);
+  crossing.back_s = message_s(dst, src, gradient_bytes_[cut], min_gradient_bytes_[cut]);
   return crossing;
 }
 
@@ -118,7 +118,7 @@ double StageAnnealing::ExchangeSeconds(size_t count, const PartAt& at) const {
       if (*use >= part.end) continue;
       const DirectedLink there = problem_.link(at(0).device, part.device);
       if (there.bytes_per_s <= 0) continue;
-      longest_s = std::max(longest_s, CrossingSeconds(request.tied[t].LeastBytes(), there.bytes_per_s, there.latency_s));
+      longest_s = std::max(longest_s, CrossingSeconds(request.tied[t].MinBytes(), there.bytes_per_s, there.latency_s));
     }
   }
   return longest_s;
@@ -226,12 +226,12 @@ int StageAnnealing::Furthest(int begin, int last, int device, double way_s) cons
   const Device& d = problem_.request().devices[device];
   const double* const both_s = both_[d.cost_class].data();
   const double room_s = (target_s_ - way_s - share_ * (whole_s_ - way_s)) / (micro_batches_ - share_) / d.time_scale;
-  const double most_s = both_s[begin] + room_s * (1 + 1e-12);
-  // The last that is not beyond `most_s`, in steps without a branch to mispredict.
+  const double max_s = both_s[begin] + room_s * (1 + 1e-12);
+  // The last that is not beyond `max_s`, in steps without a branch to mispredict.
   int low = begin + 1;
   for (int left = last - low; left > 0;) {
     const int half = (left + 1) / 2;
-    low += both_s[low + half] <= most_s ? half : 0;
+    low += both_s[low + half] <= max_s ? half : 0;
     left -= half;
   }
   return low;
@@ -248,7 +248,7 @@ void StageAnnealing::Draft(int first, int last) {
 bool StageAnnealing::Lay(bool refill, double limit) {
   laid_.resize(draft_.size());
   size_t laid = 0;
-  const double most_late_s = (limit - target_s_) * (1 + kLimitRounding);
+  const double max_late_s = (limit - target_s_) * (1 + kLimitRounding);
   const double ahead_s = last_ < static_cast<int>(parts_.size()) ? whole_s_ - ways_[last_ + 1].way_s + parts_[last_].stage_s : 0;
   const int end = parts_[last_ - 1].end;
   int at = parts_[first_].begin, before_device = first_ > 0 ? parts_[first_ - 1].device : -1;
@@ -273,7 +273,7 @@ bool StageAnnealing::Lay(bool refill, double limit) {
     SetPart(part, at, to, device);
     late_s += Late(way_s + micro_batches_ * part.stage_s + share_ * ahead_s) +
               Late(way_s + share_ * (part.stage_s + ahead_s) + (micro_batches_ - 1) * SlowerOf(part.before));
-    if (late_s > most_late_s) return false;
+    if (late_s > max_late_s) return false;
     way_s += part.stage_s;
     at = to;
     before_device = device;
@@ -433,16 +433,16 @@ bool StageAnnealing::Move(double limit, grid::Draws& draws) {
   return ChangeDevices(limit, draws);
 }
 
-Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t most_work, grid::Draws& draws) {
+Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t max_work, grid::Draws& draws) {
   share_ = problem_.request().schedule.forwards_first() ? 1 : share;
   Start(start);
   double energy = Energy(), best = energy;
   const double hottest = kHottest * energy, cooling = std::log(kColdest / kHottest);
   std::vector<Part> best_parts = parts_;
   const int64_t begin = work_;
-  while (work_ - begin < most_work && !problem_.Stopped()) {
+  while (work_ - begin < max_work && !problem_.Stopped()) {
     ++work_;
-    const double temperature = hottest * std::exp(cooling * static_cast<double>(work_ - begin) / static_cast<double>(most_work));
+    const double temperature = hottest * std::exp(cooling * static_cast<double>(work_ - begin) / static_cast<double>(max_work));
     if (!Move(energy - temperature * std::log(1 - draws.Uniform()), draws)) continue;
     energy = Energy();
     FindUnused();

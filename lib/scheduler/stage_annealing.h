@@ -40,7 +40,7 @@ class StageAnnealing {
   StageAnnealing(const Problem& problem, std::vector<int> choice);
 
   // The best assignment met in so much work from `start`, which links must carry. `share`: see above, 0 to 1; GPipe's is 1.
-  Assignment Run(const Assignment& start, double share, int64_t most_work, grid::Draws& draws);
+  Assignment Run(const Assignment& start, double share, int64_t max_work, grid::Draws& draws);
 
   // Stages looked at so far, those that are laid again as eight: what searches charge to their budget.
   int64_t work() const { return work_; }
@@ -111,7 +111,7 @@ class StageAnnealing {
   std::vector<std::vector<double>> forward_, backward_, both_;  // by cost class: seconds of the positions before
   std::vector<int> cheap_;                                      // by position: the nearest one where no more is alive than beside it
   // By position: bytes alive there that go on, as they are and squeezed as far as codecs go.
-  std::vector<double> dense_bytes_, least_bytes_, gradient_bytes_, least_gradient_bytes_;
+  std::vector<double> dense_bytes_, min_bytes_, gradient_bytes_, min_gradient_bytes_;
   std::vector<int> unused_;
   std::vector<char> used_;  // by device: scratch
   std::vector<Part> parts_;

@@ -148,12 +148,12 @@ class WarmStartSearch {
   std::vector<int> With(const std::vector<int>& devices, int newcomer) const {
     const int middle = std::clamp(problem_.positions() / 2, problem_.first_cut(), problem_.positions() - 1);
     size_t after = 0;
-    double least_s = std::numeric_limits<double>::infinity();
+    double min_s = std::numeric_limits<double>::infinity();
     for (size_t s = 0; s < devices.size(); ++s) {
       double seconds = form_.CrossingAt(middle, devices[s], newcomer, Slowness(newcomer)).seconds();
       if (s + 1 < devices.size()) seconds += form_.CrossingAt(middle, newcomer, devices[s + 1], Slowness(newcomer)).seconds();
-      if (seconds >= least_s) continue;
-      least_s = seconds;
+      if (seconds >= min_s) continue;
+      min_s = seconds;
       after = s;
     }
     std::vector<int> with = devices;

@@ -128,7 +128,7 @@ template <typename T>
 class OverChannels : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
-  size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>((2 * most_stretches() + 2) * channels()); }
+  size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>((2 * max_stretches() + 2) * channels()); }
 
  protected:
   int64_t rows() const { return op_.in(0).rows(); }
@@ -137,7 +137,7 @@ class OverChannels : public DeviceKernel {
   int64_t stretches(int64_t rows_each) const {
     return InQuads(channels()) ? QuadStretches(rows(), channels(), rows_each) : Stretches(rows());
   }
-  int64_t most_stretches() const { return stretches(std::min(kRowsMeasured, kRowsMapped)); }
+  int64_t max_stretches() const { return stretches(std::min(kRowsMeasured, kRowsMapped)); }
   template <typename... Parameters, typename... Arguments>
   absl::Status LaunchMap(void (*kernel)(Parameters...), Arguments... arguments) const {
     return Launched(Launch(stream(), QuadGrid(rows(), channels(), kRowsMapped), QuadBlock(channels()), 0, kernel, arguments...));

@@ -205,7 +205,7 @@ absl::StatusOr<CudnnAlgorithm> AlgorithmOf(const CudnnLibrary& library, const Cu
 }  // namespace
 
 absl::StatusOr<std::vector<CudnnAlgorithm>> AlgorithmsFor(const CudnnLibrary& library, const CudnnTarget& target,
-                                                          const ConvolutionSpec& spec, size_t most) {
+                                                          const ConvolutionSpec& spec, size_t max) {
   auto graph = std::make_shared<CudnnGraph>(library, spec);
   FUSIONLLM_RETURN_IF_ERROR(graph->Describe(target));
   std::vector<CudnnAlgorithm> algorithms;
@@ -217,7 +217,7 @@ absl::StatusOr<std::vector<CudnnAlgorithm>> AlgorithmsFor(const CudnnLibrary& li
       continue;
     }
     for (CudnnDescriptor& offer : *offers) {
-      if (algorithms.size() == most) return algorithms;
+      if (algorithms.size() == max) return algorithms;
       absl::StatusOr<CudnnAlgorithm> algorithm = AlgorithmOf(library, target, spec, graph, std::move(offer));
       if (algorithm.ok()) {
         algorithms.push_back(*std::move(algorithm));

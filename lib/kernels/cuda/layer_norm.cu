@@ -23,7 +23,7 @@ constexpr int kWarps = kRowThreads / 32;
 constexpr int kMaxQuads = 16;
 constexpr int kMaxQuadsOfGradient = 8;
 
-bool FitsWarp(int64_t width, int most_quads) { return width % 4 == 0 && width <= 128 * most_quads; }
+bool FitsWarp(int64_t width, int max_quads) { return width % 4 == 0 && width <= 128 * max_quads; }
 
 // Calls `launch` with a constant: the fewest quads of a lane that hold a row.
 template <typename Launcher>

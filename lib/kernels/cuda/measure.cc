@@ -45,13 +45,13 @@ absl::StatusOr<tensor::MemoryBlock> TakeZeros(Device& device, size_t bytes) {
 absl::StatusOr<size_t> FastestOf(Device& device, size_t ways, absl::FunctionRef<absl::Status(size_t)> run,
                                  absl::FunctionRef<int64_t()> now_ns) {
   absl::StatusOr<size_t> fastest = absl::InvalidArgumentError("there is nothing to measure");
-  int64_t least_ns = std::numeric_limits<int64_t>::max();
+  int64_t min_ns = std::numeric_limits<int64_t>::max();
   for (size_t way = 0; way < ways; ++way) {
     const absl::StatusOr<int64_t> took_ns = Measure(device, way, run, now_ns);
     if (!took_ns.ok()) {
       if (!fastest.ok()) fastest = took_ns.status();
-    } else if (*took_ns < least_ns) {
-      least_ns = *took_ns;
+    } else if (*took_ns < min_ns) {
+      min_ns = *took_ns;
       fastest = way;
     }
   }

@@ -137,7 +137,7 @@ bool PaddedIsFaster(Device& device, const GemmShape& shape, const Gemm& padded, 
 
 }  // namespace
 
-std::optional<RowPadding> PaddingOf(const GemmShape& s, int64_t most_bytes) {
+std::optional<RowPadding> PaddingOf(const GemmShape& s, int64_t max_bytes) {
   if (s.factors != tensor::DType::kBF16 || s.batch != 1 || s.extra != GemmExtra::kNone || s.m * s.n * s.k == 0) return std::nullopt;
   const int64_t elements_of_c = s.result == tensor::DType::kBF16 ? kVectorElements : kVectorElements / 2;  // of f32, in 16 bytes
   const bool a = s.lda % kVectorElements != 0, b = s.ldb % kVectorElements != 0, c = s.ldc % elements_of_c != 0;
@@ -152,7 +152,7 @@ std::optional<RowPadding> PaddingOf(const GemmShape& s, int64_t most_bytes) {
   padding.rows = over_rows ? s.k : s.m;
   padding.width = a ? s.lda : b ? s.ldb : s.ldc;
   padding.leading = Aligned(padding.width);
-  padding.rows_at_once = std::max<int64_t>(1, most_bytes / (padding.leading * kElementBytes));
+  padding.rows_at_once = std::max<int64_t>(1, max_bytes / (padding.leading * kElementBytes));
   return padding;
 }
 

@@ -76,7 +76,7 @@ class Annealer {
   };
   struct Touched {
     int boundary;
-    double before_s, least_s;
+    double before_s, min_s;
   };
 
   std::span<const int> Row(int row) const {
@@ -204,11 +204,11 @@ class Annealer {
         if (cell.row + 1 < stages_) Touch(cell, cell.row, cell.row + 1);
       }
     }
-    for (const Touched& touched : touched_) boundary_s_[touched.boundary] = touched.least_s;
+    for (const Touched& touched : touched_) boundary_s_[touched.boundary] = touched.min_s;
     double energy = Energy();
     for (const Touched& touched : touched_) {
       if (energy > limit) break;
-      energy -= touched.least_s;
+      energy -= touched.min_s;
       boundary_s_[touched.boundary] = BoundarySeconds(touched.boundary, limit - energy);
       energy += boundary_s_[touched.boundary];
     }
@@ -224,13 +224,13 @@ class Annealer {
   // The boundary is at least as slow as the fastest pair of the changed device: that rules many moves out.
   void Touch(const Cell& cell, int boundary, int other_row) {
     const int kind = At(cell.row, cell.column);
-    const double least_s = costs_.boundary_s(kind, Row(other_row)[Nearest(kind, other_row)]);
+    const double min_s = costs_.boundary_s(kind, Row(other_row)[Nearest(kind, other_row)]);
     const auto known =
         std::find_if(touched_.rbegin(), touched_.rend(), [&](const Touched& touched) { return touched.boundary == boundary; });
     if (known == touched_.rend()) {
-      touched_.push_back({boundary, boundary_s_[boundary], least_s});
+      touched_.push_back({boundary, boundary_s_[boundary], min_s});
     } else {
-      known->least_s = std::max(known->least_s, least_s);
+      known->min_s = std::max(known->min_s, min_s);
     }
   }
 

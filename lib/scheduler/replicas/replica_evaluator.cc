@@ -23,12 +23,12 @@ double SecondsOf(const Evaluation& evaluation) { return evaluation.feasible() ? 
 
 ReplicaEvaluator::ReplicaEvaluator(const Problem& problem)
     : problem_(problem),
-      most_subs_(std::clamp<size_t>(kMaxCachedEntries / (1 + problem.request().ops.size() + problem.request().links.size()), 8, 256)) {}
+      max_subs_(std::clamp<size_t>(kMaxCachedEntries / (1 + problem.request().ops.size() + problem.request().links.size()), 8, 256)) {}
 
 ReplicaEvaluator::Sub& ReplicaEvaluator::SubFor(int share, const Sharing& sharing) {
   const auto key = std::pair(share, sharing);
   if (const auto found = subs_.find(key); found != subs_.end()) return found->second;
-  if (subs_.size() >= most_subs_) subs_.clear();
+  if (subs_.size() >= max_subs_) subs_.clear();
   Sub& sub = subs_[key];
   sub.request = problem_.request();
   sub.request.micro_batches = share;

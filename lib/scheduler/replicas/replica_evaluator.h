@@ -96,7 +96,7 @@ class ReplicaEvaluator {
   Chain ChainOf(const std::vector<int>& devices, int64_t bytes);
 
   const Problem& problem_;
-  const size_t most_subs_;
+  const size_t max_subs_;
   std::map<std::pair<int, Sharing>, Sub> subs_;
   std::map<PipelineKey, Evaluation> remembered_;
   Effort chain_effort_ = Effort::kQuick;

@@ -28,7 +28,7 @@ GridConstraints GridConstraintsOf(const PlanRequest& request, const Problem& pro
   const int usable = static_cast<int>(problem.usable().size());
   GridConstraints constraints{.replicas = replicas, .stages = request.stages, .min_devices = request.min_executors};
   constraints.max_devices = request.max_executors > 0 ? std::min(usable, request.max_executors) : usable;
-  constraints.most_stages = problem.positions() - problem.first_cut() + 1;
+  constraints.max_stages = problem.positions() - problem.first_cut() + 1;
   if (constraints.max_devices < usable) constraints.max_devices_why = request.max_executors_why;
   if (!request.exclude_why.empty()) constraints.fewer_devices_why = absl::StrCat("; ", request.exclude_why);
   constraints.use_all_devices = request.use_all_devices;
@@ -59,7 +59,7 @@ std::vector<GridShape> Shapes(const Problem& problem, const GridConstraints& con
   std::vector<GridShape> shapes;
   for (const int d : pipelines) {
     if (d < 2 || d > problem.request().micro_batches) continue;
-    std::vector<int> stages = NumbersUpTo(std::min(constraints.max_devices / d, constraints.most_stages));
+    std::vector<int> stages = NumbersUpTo(std::min(constraints.max_devices / d, constraints.max_stages));
     if (constraints.stages > 0) stages = {constraints.stages};
     for (const int s : stages) {
       if (s * d <= constraints.max_devices && s * d >= constraints.min_devices) shapes.push_back({s, d});
@@ -167,14 +167,14 @@ void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan) {
   plan.explain.push_back(ExplainBound(plan.lower_bounds, plan.gap));
 }
 
-absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int max_devices) {
+absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int max_pipelines, int max_devices) {
   PlanRequest share = problem.request();
   if (share.recompute && share.recompute_is_a_choice) {  // see LowerBounds
     share.recompute = false;
     FUSIONLLM_ASSIGN_OR_RETURN(auto without, Problem::Create(share));
-    if (const auto* other = std::get_if<std::unique_ptr<Problem>>(&without)) return ReplicaBounds(**other, most_pipelines, max_devices);
+    if (const auto* other = std::get_if<std::unique_ptr<Problem>>(&without)) return ReplicaBounds(**other, max_pipelines, max_devices);
   }
-  share.micro_batches = (share.micro_batches + most_pipelines - 1) / most_pipelines;
+  share.micro_batches = (share.micro_batches + max_pipelines - 1) / max_pipelines;
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(share));
   const auto* of_share = std::get_if<std::unique_ptr<Problem>>(&created);
   if (of_share == nullptr) return absl::InternalError("a share of a step that is possible is not");
@@ -187,7 +187,7 @@ absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, in
     } else if (bound.name == "spanning-tree") {
       bound = {.name = bound.name, .why = "of several pipelines none passes every device"};
     } else if (bound.holds && bound.name != "longest-path") {
-      absl::StrAppendFormat(&bound.why, " (of %d pipelines at most one has so many of the %d micro-batches, or more)", most_pipelines,
+      absl::StrAppendFormat(&bound.why, " (of %d pipelines at most one has so many of the %d micro-batches, or more)", max_pipelines,
                             problem.request().micro_batches);
     }
   }
@@ -221,9 +221,9 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view planner, const Pla
   ReplicaEvaluator evaluator(problem);
   const GridSearchResult answer = SearchGrids(evaluator, shapes);
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
-  int most_pipelines = 1;
-  for (const GridShape& shape : shapes) most_pipelines = std::max(most_pipelines, shape.pipelines);
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<LowerBound> bounds, ReplicaBounds(problem, most_pipelines, constraints.max_devices));
+  int max_pipelines = 1;
+  for (const GridShape& shape : shapes) max_pipelines = std::max(max_pipelines, shape.pipelines);
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<LowerBound> bounds, ReplicaBounds(problem, max_pipelines, constraints.max_devices));
   if (replicas == kAutoReplicas) {
     FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(planner, request, stop));
     return Better(std::move(one), answer, evaluator, std::move(bounds));

@@ -49,7 +49,7 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view planner, const Pla
 
 // What no plan with up to so many pipelines on up to so many devices can beat: as LowerBounds, with all work shared out over the fastest of
 // the devices; and otherwise for the pipeline that has its share of the micro-batches or more.
-absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int max_devices);
+absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int max_pipelines, int max_devices);
 
 // Judges the plan by these bounds, and has `explain` end with a sentence about them.
 void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan);
