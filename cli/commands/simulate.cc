@@ -107,8 +107,8 @@ void PrintWhatIfs(const plan::Plan& planned, const std::vector<wire::WhatIfDocum
   for (const wire::WhatIfDocument& what_if : what_ifs) {
     const auto* replanned = std::get_if<wire::PlannedStep>(&what_if.replanned);
     const auto limit = [](const wire::SimulatedStep& step) {
-      if (step.limits.empty()) return std::string();
-      return step.limits[0].gain < planning::kMinGainOfALimit ? "nothing alone" : step.limits[0].name;
+      if (step.bottlenecks.empty()) return std::string();
+      return step.bottlenecks[0].gain < planning::kMinBottleneckGain ? "nothing alone" : step.bottlenecks[0].name;
     };
     table.Row({what_if.change, report::StepSeconds(what_if.before_seconds),
                what_if.same_plan      ? Against(what_if.same_plan->step_seconds, what_if.before_seconds)

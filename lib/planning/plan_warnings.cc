@@ -54,12 +54,12 @@ void WarnOfStages(const PlannedPipeline& plan, const PlanContext& context, const
                                                               stage.device_names[0], 100 * stage.busy_ratio, 100 * busiest, asked)});
     }
   }
-  if (busiest < kLowBusyRatio && !step.limits.empty()) {
-    const wire::SimulatedLimit& limit = step.limits[0];
+  if (busiest < kLowBusyRatio && !step.bottlenecks.empty()) {
+    const wire::SimulatedBottleneck& bottleneck = step.bottlenecks[0];
     warnings.push_back(
         {"DevicesWait", absl::StrFormat("no device computes more than %.1f%% of the step, they wait for the rest of it: first of "
                                         "all for %s",
-                                        100 * busiest, limit.name)});
+                                        100 * busiest, bottleneck.name)});
   }
 }
 

@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/pluralize.h"
+#include "lib/scheduler/bottlenecks.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/simulation.h"
-#include "lib/scheduler/step_limits.h"
 #include "lib/scheduler/text_format.h"
 
 namespace fusionllm::scheduler {
@@ -111,11 +111,11 @@ class Alternatives {
     constexpr int kProbed = 3;
     const PlannedPipeline plan = evaluator_.ToPlan(assignment, "");
     const Simulation simulation = Simulate(plan.pipeline.input, plan.pipeline.shared_links);
-    const std::vector<Limit> limits = FindLimits(plan.pipeline.input, simulation, kProbed);
+    const std::vector<Bottleneck> bottlenecks = FindBottlenecks(plan.pipeline.input, simulation, kProbed);
     std::vector<std::string> devices, tied;
     for (const PlannedStage& stage : plan.stages) devices.push_back(stage.device_names[0]);
     for (const TiedExchange& exchange : plan.tied) tied.push_back(exchange.parameter);
-    return limits.empty() ? "nothing" : NameOf(limits[0], simulation, devices, tied);
+    return bottlenecks.empty() ? "nothing" : NameOf(bottlenecks[0], simulation, devices, tied);
   }
   std::string WithCut(size_t stage, int begin) {
     Assignment other = assignment_;

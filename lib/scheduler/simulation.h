@@ -1,4 +1,4 @@
-// What a simulated step does to stages and links, those that are shared too, and how it varies. What limits it: step_limits.h.
+// What a simulated step does to stages and links, those that are shared too, and how it varies. What limits it: bottlenecks.h.
 //
 // Pure functions of their arguments; see pipeline_model.h for what is modelled. Memory: as many numbers as there are stages, links and
 // shared links; no spans are kept.

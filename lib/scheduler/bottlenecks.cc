@@ -1,4 +1,4 @@
-#include "lib/scheduler/step_limits.h"
+#include "lib/scheduler/bottlenecks.h"
 
 #include <algorithm>
 #include <map>
@@ -18,14 +18,14 @@ double LongestHold(const Channel& channel) {
   return longest_s;
 }
 
-// The `most` indices with the largest values above 0.
-std::vector<int> Largest(const std::vector<double>& values, int most) {
+// The `max` indices with the largest values above 0.
+std::vector<int> Largest(const std::vector<double>double>& values, int most) values, int max) {
   std::vector<int> order;
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] > 0) order.push_back(static_cast<int>(i));
   }
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return values[a] > values[b]; });
-  if (order.size() > static_cast<size_t>(most)) order.resize(most);
+  if (order.size() > static_cast<size_t>(max)) order.resize(max);
   return order;
 }
 
@@ -42,19 +42,19 @@ void SpeedUpSharedLink(Channel& channel, int shared_link, double factor) {
     channel.shared_links[0].hold_s = std::min(channel.shared_links[0].hold_s, faster_s);
 }
 
-constexpr double kLess = 1 - kProbe;
+constexpr double kLess = 1 - kProbedSpeedUp;
 
 // Whether it is a part of the step's end alone.
-bool SpeedUpEnd(PipelineInput& input, const Limit& limit) {
-  if (limit.kind == Limit::Kind::kUpdate) {
+bool SpeedUpEnd(PipelineInput& input, const Bottleneck& bottleneck) {
+  if (bottleneck.kind == Bottleneck::Kind::kUpdate) {
     for (StageTiming& timing : input.stages) timing.update_s *= kLess;
-  } else if (limit.kind == Limit::Kind::kNorm) {
+  } else if (bottleneck.kind == Bottleneck::Kind::kNorm) {
     for (auto* messages : {&input.reports, &input.decisions}) {
       for (EndMessage& message : *messages) message.seconds *= kLess;
     }
-  } else if (limit.kind == Limit::Kind::kTied) {
+  } else if (bottleneck.kind == Bottleneck::Kind::kTied) {
     for (TiedMessage& tied : input.tied) {
-      if (tied.exchange != limit.index) continue;
+      if (tied.exchange != bottleneck.index) continue;
       if (tied.channel.shared_links.empty()) tied.channel.latency_s *= kLess;  // by way of other stages
       for (LinkOccupancy& use : tied.channel.shared_links) use.hold_s *= kLess;
     }
@@ -65,39 +65,39 @@ bool SpeedUpEnd(PipelineInput& input, const Limit& limit) {
 }
 
 // Whether it concerns what goes from one worker to another: of a kLink or kLatency.
-bool Concerns(const Limit& limit, const Simulation& simulation, int from, int to) {
+bool Concerns(const Bottleneck& bottleneck, const Simulation& simulation, int from, int to) {
   const auto is = [&](int index) { return index >= 0 && simulation.links[index].src == from && simulation.links[index].dst == to; };
-  return is(limit.index) || is(limit.reverse);
+  return is(bottleneck.index) || is(bottleneck.reverse);
 }
 
 // Whether a message from one worker to another uses it: a kLink or a kShared.
-bool Crosses(const Limit& limit, const Simulation& simulation, const Channel& channel, int from, int to) {
-  if (limit.kind == Limit::Kind::kLink) return Concerns(limit, simulation, from, to);
-  if (limit.kind != Limit::Kind::kShared) return false;
+bool Crosses(const Bottleneck& bottleneck, const Simulation& simulation, const Channel& channel, int from, int to) {
+  if (bottleneck.kind == Bottleneck::Kind::kLink) return Concerns(bottleneck, simulation, from, to);
+  if (bottleneck.kind != Bottleneck::Kind::kShared) return false;
   return std::any_of(channel.shared_links.begin(), channel.shared_links.end(), [&](const LinkOccupancy& use) {
     const auto is = [&](int index) { return index >= 0 && simulation.shared[index].shared_link == use.shared_link; };
-    return is(limit.index) || is(limit.reverse);
+    return is(bottleneck.index) || is(bottleneck.reverse);
   });
 }
 
-void SpeedUpChannel(Channel& channel, int from, int to, const Simulation& simulation, const Limit& limit) {
-  if (limit.kind == Limit::Kind::kShared) {
-    SpeedUpSharedLink(channel, simulation.shared[limit.index].shared_link, kLess);
-    if (limit.reverse >= 0) SpeedUpSharedLink(channel, simulation.shared[limit.reverse].shared_link, kLess);
+void SpeedUpChannel(Channel& channel, int from, int to, const Simulation& simulation, const Bottleneck& bottleneck) {
+  if (bottleneck.kind == Bottleneck::Kind::kShared) {
+    SpeedUpSharedLink(channel, simulation.shared[bottleneck.index].shared_link, kLess);
+    if (bottleneck.reverse >= 0) SpeedUpSharedLink(channel, simulation.shared[bottleneck.reverse].shared_link, kLess);
     return;
   }
-  if (!Concerns(limit, simulation, from, to)) return;
-  if (limit.kind == Limit::Kind::kLatency) {
+  if (!Concerns(bottleneck, simulation, from, to)) return;
+  if (bottleneck.kind == Bottleneck::Kind::kLatency) {
     channel.latency_s *= kLess;
   } else {
     for (LinkOccupancy& use : channel.shared_links) use.hold_s *= kLess;
   }
 }
 
-void SpeedUp(PipelineInput& input, const Simulation& simulation, const Limit& limit) {
-  if (SpeedUpEnd(input, limit)) return;
-  if (limit.kind == Limit::Kind::kStage) {
-    for (size_t s = limit.index; s < input.stages.size(); s += input.workers()) {
+void SpeedUp(PipelineInput& input, const Simulation& simulation, const Bottleneck& bottleneck) {
+  if (SpeedUpEnd(input, bottleneck)) return;
+  if (bottleneck.kind == Bottleneck::Kind::kStage) {
+    for (size_t s = bottleneck.index; s < input.stages.size(); s += input.workers()) {
       StageTiming& timing = input.stages[s];
       for (double* seconds : {&timing.forward_s, &timing.backward_s, &timing.weights_s, &timing.update_s}) *seconds *= kLess;
     }
@@ -105,14 +105,14 @@ void SpeedUp(PipelineInput& input, const Simulation& simulation, const Limit& li
   }
   for (StageLink& link : input.links) {
     const int src = link.src % input.workers(), dst = link.dst % input.workers();
-    if (link.forward.used) SpeedUpChannel(link.forward, src, dst, simulation, limit);
-    if (link.backward.used) SpeedUpChannel(link.backward, dst, src, simulation, limit);
+    if (link.forward.used) SpeedUpChannel(link.forward, src, dst, simulation, bottleneck);
+    if (link.backward.used) SpeedUpChannel(link.backward, dst, src, simulation, bottleneck);
   }
-  for (TiedMessage& tied : input.tied) SpeedUpChannel(tied.channel, tied.from, tied.to, simulation, limit);
-  if (limit.kind != Limit::Kind::kLatency) return;
+  for (TiedMessage& tied : input.tied) SpeedUpChannel(tied.channel, tied.from, tied.to, simulation, bottleneck);
+  if (bottleneck.kind != Bottleneck::Kind::kLatency) return;
   for (auto* messages : {&input.reports, &input.decisions}) {
     for (EndMessage& message : *messages) {
-      if (Concerns(limit, simulation, message.from, message.to)) message.seconds -= kProbe * message.latency_s;
+      if (Concerns(bottleneck, simulation, message.from, message.to)) message.seconds -= kProbedSpeedUp * message.latency_s;
     }
   }
 }
@@ -156,59 +156,62 @@ std::string BothDirections(const std::string& name) {
 
 // Adds a limit for each of `ratios` that is above 0, `reverse_of` whose other direction is above 0 too together with it.
 template <typename ReverseOf>
-void AddBothDirections(Limit::Kind kind, const std::vector<double>& ratios, const ReverseOf& reverse_of, int most,
-                       std::vector<Limit>& limits) {
+void AddBothDirections(Bottleneck::Kind kind, const std::vector<double>& ratios, const ReverseOf& reverse_of, int max_per_kind,
+                       std::vector<Bottleneck>& bottlenecks) {
   std::set<int> added;
   int count = 0;
-  for (const int i : Largest(ratios, 2 * most)) {
-    if (count == most) break;
+  for (const int i : Largest(ratios, 2 * max_per_kind)) {
+    if (count == max_per_kind) break;
     if (!added.insert(i).second) continue;
     ++count;
-    Limit limit{.kind = kind, .index = i, .busy_ratio = ratios[i]};
+    Bottleneck bottleneck{.kind = kind, .index = i, .busy_ratio = ratios[i]};
     if (const int reverse = reverse_of(i); reverse >= 0 && ratios[reverse] > 0) {
       added.insert(reverse);
-      limit.reverse = reverse;
-      limit.reverse_busy_ratio = ratios[reverse];
+      bottleneck.reverse = reverse;
+      bottleneck.reverse_busy_ratio = ratios[reverse];
     }
-    limits.push_back(limit);
+    bottlenecks.push_back(bottleneck);
   }
 }
 
 // Where one of two directions brings nearly all of the gain, that one is the limit.
 template <typename GainOf>
-void KeepTheDirectionThatCounts(Limit& limit, const GainOf& gain_of) {
+void KeepTheDirectionThatCounts(Bottleneck& bottleneck, const GainOf& gain_of) {
   constexpr double kNearlyAll = 0.9;
   // Less than that is no limit, whatever the direction.
   constexpr double kMinGain = 0.002;
-  if (limit.reverse < 0 || limit.gain < kMinGain) return;
-  const std::pair<int, double> directions[] = {{limit.index, limit.busy_ratio}, {limit.reverse, limit.reverse_busy_ratio}};
+  if (bottleneck.reverse < 0 || bottleneck.gain < kMinGain) return;
+  const std::pair<int, double> directions[] = {{bottleneck.index, bottleneck.busy_ratio},
+                                               {bottleneck.reverse, bottleneck.reverse_busy_ratio}};
   for (const auto& [index, busy_ratio] : directions) {
-    Limit one{.kind = limit.kind, .index = index, .busy_ratio = busy_ratio};
+    Bottleneck one{.kind = bottleneck.kind, .index = index, .busy_ratio = busy_ratio};
     one.gain = gain_of(one);
-    if (one.gain < kNearlyAll * limit.gain) continue;
-    limit = one;
+    if (one.gain < kNearlyAll * bottleneck.gain) continue;
+    bottleneck = one;
     return;
   }
 }
 
 // Tied gradients that are most of what a shared link costs are what limits the step; the shared link is where.
-void PutCausesFirst(std::vector<Limit>& limits) {
+void PutCausesFirst(std::vector<Bottleneck>& bottlenecks) {
   constexpr double kMinTiedShare = 0.75;
-  if (limits.empty()) return;
-  const Limit::Kind first = limits[0].kind;
-  if (first != Limit::Kind::kLink && first != Limit::Kind::kShared) return;
-  const auto tied = std::find_if(limits.begin(), limits.end(), [](const Limit& limit) { return limit.kind == Limit::Kind::kTied; });
-  if (tied != limits.end() && tied->gain >= kMinTiedShare * limits[0].gain) std::rotate(limits.begin(), tied, tied + 1);
+  if (bottlenecks.empty()) return;
+  const Bottleneck::Kind first = bottlenecks[0].kind;
+  if (first != Bottleneck::Kind::kLink && first != Bottleneck::Kind::kShared) return;
+  const auto tied = std::find_if(bottlenecks.begin(), bottlenecks.end(),
+                                 [](const Bottleneck& bottleneck) { return bottleneck.kind == Bottleneck::Kind::kTied; });
+  if (tied != bottlenecks.end() && tied->gain >= kMinTiedShare * bottlenecks[0].gain) std::rotate(bottlenecks.begin(), tied, tied + 1);
 }
 
 }  // namespace
 
-std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simulation, int most, const StopFunction& stop) {
-  std::vector<Limit> limits;
-  const auto add = [&](Limit::Kind kind, const std::vector<double>& ratios) {
-    for (const int i : Largest(ratios, most)) limits.push_back({.kind = kind, .index = i, .busy_ratio = ratios[i]});
+std::vector<Bottleneck> FindBottlenecks(const PipelineInput& input, const Simulation& simulation, int max_per_kind,
+                                        const StopFunction& stop) {
+  std::vector<Bottleneck> bottlenecks;
+  const auto add = [&](Bottleneck::Kind kind, const std::vector<double>& ratios) {
+    for (const int i : Largest(ratios, max_per_kind)) bottlenecks.push_back({.kind = kind, .index = i, .busy_ratio = ratios[i]});
   };
-  if (!(simulation.step_s > 0)) return limits;
+  if (!(simulation.step_s > 0)) return bottlenecks;
   std::vector<double> stages, links, tied_of_links, latencies, shared, tied = ExchangeSeconds(input);
   for (const StageUsage& use : simulation.stages) stages.push_back(use.busy_s() / simulation.step_s);
   // Of a direction the first use stands for all.
@@ -243,65 +246,65 @@ std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simu
     }
     return -1;
   };
-  add(Limit::Kind::kStage, stages);
-  AddBothDirections(Limit::Kind::kLink, links, reverse_link, most, limits);
-  AddBothDirections(Limit::Kind::kShared, shared, reverse_link, most, limits);
-  AddBothDirections(Limit::Kind::kLatency, latencies, reverse_link, most, limits);
-  add(Limit::Kind::kTied, tied);
-  add(Limit::Kind::kNorm, {NormSeconds(input) / simulation.step_s});
-  add(Limit::Kind::kUpdate, {update_s / simulation.step_s});
+  add(Bottleneck::Kind::kStage, stages);
+  AddBothDirections(Bottleneck::Kind::kLink, links, reverse_link, max_per_kind, bottlenecks);
+  AddBothDirections(Bottleneck::Kind::kShared, shared, reverse_link, max_per_kind, bottlenecks);
+  AddBothDirections(Bottleneck::Kind::kLatency, latencies, reverse_link, max_per_kind, bottlenecks);
+  add(Bottleneck::Kind::kTied, tied);
+  add(Bottleneck::Kind::kNorm, {NormSeconds(input) / simulation.step_s});
+  add(Bottleneck::Kind::kUpdate, {update_s / simulation.step_s});
   PipelineSimulator simulator;
   const double step_s = simulator.Run(input).step_s;
-  const auto gain_of = [&](const Limit& limit) {
+  const auto gain_of = [&](const Bottleneck& bottleneck) {
     PipelineInput faster = input;
-    SpeedUp(faster, simulation, limit);
+    SpeedUp(faster, simulation, bottleneck);
     return 1 - simulator.Run(faster).step_s / step_s;
   };
-  for (Limit& limit : limits) {
+  for (Bottleneck& bottleneck : bottlenecks) {
     if (stop != nullptr && stop()) break;
-    limit.gain = gain_of(limit);
-    KeepTheDirectionThatCounts(limit, gain_of);
-    if (limit.kind == Limit::Kind::kLink) limit.tied_ratio = tied_of_links[limit.index];
+    bottleneck.gain = gain_of(bottleneck);
+    KeepTheDirectionThatCounts(bottleneck, gain_of);
+    if (bottleneck.kind == Bottleneck::Kind::kLink) bottleneck.tied_ratio = tied_of_links[bottleneck.index];
   }
-  std::stable_sort(limits.begin(), limits.end(), [](const Limit& a, const Limit& b) { return a.gain > b.gain; });
-  PutCausesFirst(limits);
-  return limits;
+  std::stable_sort(bottlenecks.begin(), bottlenecks.end(), [](const Bottleneck& a, const Bottleneck& b) { return a.gain > b.gain; });
+  PutCausesFirst(bottlenecks);
+  return bottlenecks;
 }
 
-std::string NameOf(const Limit& limit, const Simulation& simulation, const std::vector<std::string>& devices,
+std::string NameOf(const Bottleneck& bottleneck, const Simulation& simulation, const std::vector<std::string>& devices,
                    const std::vector<std::string>& tied) {
-  switch (limit.kind) {
-    case Limit::Kind::kStage:
-      return absl::StrFormat("stage %d on %s", limit.index, devices[limit.index]);
-    case Limit::Kind::kShared: {
-      const std::string& name = simulation.shared[limit.index].name;
-      if (limit.reverse < 0) return name;
-      return BothDirections(std::min(name, simulation.shared[limit.reverse].name));  // the same whichever is busier
+  switch (bottleneck.kind) {
+    case Bottleneck::Kind::kStage:
+      return absl::StrFormat("stage %d on %s", bottleneck.index, devices[bottleneck.index]);
+    case Bottleneck::Kind::kShared: {
+      const std::string& name = simulation.shared[bottleneck.index].name;
+      if (bottleneck.reverse < 0) return name;
+      return BothDirections(std::min(name, simulation.shared[bottleneck.reverse].name));  // the same whichever is busier
     }
-    case Limit::Kind::kTied:
-      return absl::StrCat("the tied gradients of ", tied[limit.index]);
-    case Limit::Kind::kNorm:
+    case Bottleneck::Kind::kTied:
+      return absl::StrCat("the tied gradients of ", tied[bottleneck.index]);
+    case Bottleneck::Kind::kNorm:
       return "the reports of all stages to stage 0 and its answer with the global norm";
-    case Limit::Kind::kUpdate:
+    case Bottleneck::Kind::kUpdate:
       return "the optimizer's update";
     default:
       break;
   }
   // Of two directions the one from the earlier stage is named first.
-  const LinkUsage& use = simulation.links[limit.index];
-  const bool both = limit.reverse >= 0;
+  const LinkUsage& use = simulation.links[bottleneck.index];
+  const bool both = bottleneck.reverse >= 0;
   const int from = both ? std::min(use.src, use.dst) : use.src, to = both ? std::max(use.src, use.dst) : use.dst;
   std::vector<std::string> carried;
   for (const LinkUsage::Kind kind : {LinkUsage::Kind::kActivations, LinkUsage::Kind::kGradients, LinkUsage::Kind::kTied}) {
     const bool is_carried = std::any_of(simulation.links.begin(), simulation.links.end(), [&](const LinkUsage& other) {
-      return other.kind == kind && Concerns(limit, simulation, other.src, other.dst);
+      return other.kind == kind && Concerns(bottleneck, simulation, other.src, other.dst);
     });
     if (is_carried) carried.emplace_back(Name(kind));
   }
   return absl::StrFormat("%s %s %s (%s)", devices[from], both ? "<->" : "->", devices[to], absl::StrJoin(carried, ", "));
 }
 
-bool SamePlace(const Limit& a, const Limit& b, const PipelineInput& input, const Simulation& simulation) {
+bool SamePlace(const Bottleneck& a, const Bottleneck& b, const PipelineInput& input, const Simulation& simulation) {
   if (a.kind == b.kind) return false;
   const auto crosses_same = [&](const Channel& channel, int from, int to) {
     return Crosses(a, simulation, channel, from, to) && Crosses(b, simulation, channel, from, to);
@@ -312,8 +315,9 @@ bool SamePlace(const Limit& a, const Limit& b, const PipelineInput& input, const
     if (link.backward.used && crosses_same(link.backward, dst, src)) return true;
   }
   return std::any_of(input.tied.begin(), input.tied.end(), [&](const TiedMessage& tied) {
-    const auto concerned = [&](const Limit& limit) {
-      return limit.kind == Limit::Kind::kTied ? limit.index == tied.exchange : Crosses(limit, simulation, tied.channel, tied.from, tied.to);
+    const auto concerned = [&](const Bottleneck& bottleneck) {
+      return bottleneck.kind == Bottleneck::Kind::kTied ? bottleneck.index == tied.exchange
+                                                        : Crosses(bottleneck, simulation, tied.channel, tied.from, tied.to);
     };
     return concerned(a) && concerned(b);
   });
