@@ -13,7 +13,7 @@ using opdag::OpClass;
 Estimate PriceOn(const GpuSpec& gpu, Arithmetic arithmetic, OpClass op_class, double flops, double bytes) {
   CostModel model;
   model.rates = SpecifiedRates(gpu, arithmetic);
-  return Price(model, op_class, "not measured", flops, bytes);
+  return EstimateOp(model, op_class, "not measured", flops, bytes);
 }
 
 TEST(GpuSpecsTest, EveryRowIsWholeAndNamedOnce) {

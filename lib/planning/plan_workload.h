@@ -37,12 +37,12 @@ struct PlannedWorkload {
   std::unique_ptr<workload::Workload> workload;
   Profiles profiles;
 };
-absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& profiles,
-                                                   const PlanOptions& options);
+absl::StatusOr<PlannedWorkload> PlanWorkloadDetailed(const workload::Workload& workload, const Profiles& profiles,
+                                                     const PlanOptions& options);
 
 // The same at the size that `workload` has, whatever its job says, and without advice where it is refused.
-absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
-                                                        const PlanOptions& options);
+absl::StatusOr<PlannedWorkload> PlanWithFixedMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
+                                                            const PlanOptions& options);
 
 // The stages of a plan on other hardware or for another variant of its job: see scheduler::RecostPlan. `schedule`: absent: the job's.
 absl::StatusOr<scheduler::PlannedPipeline> RecostWorkload(const workload::Workload& workload, const Profiles& profiles,

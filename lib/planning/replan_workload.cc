@@ -65,8 +65,8 @@ bool HasChosenSize(const workload::Workload& workload, const plan::Plan& plan) {
   return training.micro_batch_size == 0 && training.global_batch_size % plan.micro_batch_size == 0;
 }
 
-wire::ReplanDecision DecisionOf(ReplanResult::Decision verdict) {
-  switch (verdict) {
+wire::ReplanDecision DecisionOf(ReplanResult::Decision decision) {
+  switch (decision) {
     case ReplanResult::Decision::kStay:
       return wire::ReplanDecision::kStay;
     case ReplanResult::Decision::kMove:
@@ -77,7 +77,7 @@ wire::ReplanDecision DecisionOf(ReplanResult::Decision verdict) {
 }
 
 wire::ReplanDocument DocumentOf(const ReplanResult& answer, const PlanContext& context, double cpu_seconds) {
-  wire::ReplanDocument document{.decision = DecisionOf(answer.verdict),
+  wire::ReplanDocument document{.decision = DecisionOf(answer.decision),
                                 .reason = answer.reason,
                                 .running_step_seconds = answer.running_step_s,
                                 .gain_seconds = answer.gain_s,
@@ -155,7 +155,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   scheduler::Evaluator evaluator(problem);
   const scheduler::Evaluation evaluation = evaluator.Evaluate(*assignment, scheduler::Effort::kFull);
   if (!evaluation.feasible()) return absl::FailedPreconditionError(scheduler::PlanErrorFor(problem, *assignment, evaluation).message);
-  const scheduler::PlannedPipeline whole = scheduler::WholePlan(problem, evaluator, *assignment, plan.strategy);
+  const scheduler::PlannedPipeline whole = scheduler::CompletePlan(problem, evaluator, *assignment, plan.strategy);
   std::vector<std::string> sentences = whole.explain;
   sentences.push_back(ConfidenceOf(whole, made).sentence);
   return sentences;

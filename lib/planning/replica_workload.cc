@@ -222,7 +222,7 @@ absl::StatusOr<std::optional<PlannedWorkload>> FasterWithOnePipeline(const workl
                                                                      const PlanOptions& options, const PlannedWorkload& planned) {
   workload::Workload single = workload;
   single.job.spec.strategy.replicas = 1;
-  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload one, PlanGivenMicroBatchSize(single, profiles, options));
+  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload one, PlanWithFixedMicroBatchSize(single, profiles, options));
   auto* const document = std::get_if<plan::Plan>(&one.answer);
   const auto* const other = std::get_if<plan::Plan>(&planned.answer);
   if (document == nullptr) return std::nullopt;

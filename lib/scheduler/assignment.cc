@@ -217,7 +217,7 @@ bool Evaluator::LimitDepths(Evaluation& evaluation) {
     stage.max_in_flight = static_cast<int>(std::clamp<int64_t>(fits, 0, most));
     const int least = kept_ != nullptr ? kept_->stages[s].in_flight : request.schedule.MinInFlight(request.micro_batches);
     if (stage.max_in_flight < least || fits < 0) {
-      evaluation.verdict = Evaluation::Feasibility::kTooMuchMemory;
+      evaluation.feasibility = Evaluation::Feasibility::kTooMuchMemory;
       evaluation.stage = static_cast<int>(s);
       evaluation.needed_bytes = MemoryOf(stage.memory, least);
       return false;
@@ -322,7 +322,7 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
     stage.device = assignment.devices[s];
     std::fill(stage_of_.begin() + stage.begin, stage_of_.begin() + stage.end, s);
     if (!problem_.Allowed(stage.begin, stage.end, stage.device)) {
-      evaluation.verdict = Evaluation::Feasibility::kPinViolation;
+      evaluation.feasibility = Evaluation::Feasibility::kPinViolation;
       evaluation.stage = s;
       return false;
     }
@@ -342,7 +342,7 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
   for (Stage& stage : stages_) stage.memory.workspace_bytes += stage.largest_block;
   for (const size_t block : touched_blocks_) block_bytes_[block] = 0;
   touched_blocks_.clear();
-  evaluation.verdict = CheckLinks(evaluation);
+  evaluation.feasibility = CheckLinks(evaluation);
   if (!evaluation.feasible()) return false;
   ShareRates();
   FindTied();

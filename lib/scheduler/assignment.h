@@ -48,13 +48,13 @@ inline constexpr double kTimePerNat = 2.9;
 
 struct Evaluation {
   enum class Feasibility { kFeasible, kTooMuchMemory, kDisconnected, kPinViolation, kEgressLimitExceeded };
-  Feasibility verdict = Feasibility::kFeasible;
-  int stage = 0;  // that breaks the verdict
+  Feasibility feasibility = Feasibility::kFeasible;
+  int stage = 0;  // that makes it infeasible
   int other_stage = 0;
   int64_t needed_bytes = 0;  // memory of the stage, or what leaves its site in a step
   double step_s = 0;
   double loss_cost = 0;  // sum over links
-  bool feasible() const { return verdict == Feasibility::kFeasible; }
+  bool feasible() const { return feasibility == Feasibility::kFeasible; }
   // What candidates are compared by: seconds of a step, stretched by what its compression costs in steps to the same loss.
   double cost_s() const { return step_s * (1 + kTimePerNat * loss_cost); }
 };

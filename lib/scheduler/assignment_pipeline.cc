@@ -83,7 +83,7 @@ void Evaluator::BuildExchange() {
   input_.decisions.clear();
   const int64_t decision_bytes = request.decision_bytes > 0 ? request.decision_bytes : request.report_bytes;
   double there_s = 0, back_s = 0;  // along the pipeline, for stages without a direct link
-  for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
+  for (int s = 1; request.coordinates_steps && s < static_cast<int>(stages_.size()); ++s) {
     there_s += HopSeconds(s - 1, s, decision_bytes);
     back_s += HopSeconds(s, s - 1, request.report_bytes);
     const DirectedLink to_first = problem_.link(stages_[s].device, stages_[0].device);

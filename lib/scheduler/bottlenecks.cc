@@ -19,7 +19,7 @@ double LongestHold(const Channel& channel) {
 }
 
 // The `max` indices with the largest values above 0.
-std::vector<int> Largest(const std::vector<double>double>& values, int most) values, int max) {
+std::vector<int> Largest(const std::vector<double>& values, int max) {
   std::vector<int> order;
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] > 0) order.push_back(static_cast<int>(i));
@@ -154,7 +154,7 @@ std::string BothDirections(const std::string& name) {
   return both;
 }
 
-// Adds a limit for each of `ratios` that is above 0, `reverse_of` whose other direction is above 0 too together with it.
+// Adds a bottleneck for each of `ratios` that is above 0, `reverse_of` whose other direction is above 0 too together with it.
 template <typename ReverseOf>
 void AddBothDirections(Bottleneck::Kind kind, const std::vector<double>& ratios, const ReverseOf& reverse_of, int max_per_kind,
                        std::vector<Bottleneck>& bottlenecks) {
@@ -174,11 +174,11 @@ void AddBothDirections(Bottleneck::Kind kind, const std::vector<double>& ratios,
   }
 }
 
-// Where one of two directions brings nearly all of the gain, that one is the limit.
+// Where one of two directions brings nearly all of the gain, that one is the bottleneck.
 template <typename GainOf>
 void KeepTheDirectionThatCounts(Bottleneck& bottleneck, const GainOf& gain_of) {
   constexpr double kNearlyAll = 0.9;
-  // Less than that is no limit, whatever the direction.
+  // Less than that is no bottleneck, whatever the direction.
   constexpr double kMinGain = 0.002;
   if (bottleneck.reverse < 0 || bottleneck.gain < kMinGain) return;
   const std::pair<int, double> directions[] = {{bottleneck.index, bottleneck.busy_ratio},

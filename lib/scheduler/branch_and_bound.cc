@@ -73,7 +73,7 @@ void BranchAndBound::Consider(const Assignment& assignment) {
   }
 }
 
-bool BranchAndBound::Hopeless(double min_s) const {
+bool BranchAndBound::CanPrune(double min_s) const {
   return !best_.devices.empty() &&
          (min_s + problem_.request().step_overhead_s) * (1 + slack_) >= best_evaluation_.cost_s() * kBoundRounding;
 }
@@ -135,7 +135,7 @@ bool BranchAndBound::Extend(const BranchPrefix& prefix, int begin, int end, int 
 
 double BranchAndBound::MinSeconds(const BranchPrefix& prefix, int end, int device) {
   if (end == problem_.positions()) return prefix.StepSeconds(0);
-  const CompletionBound::Rest rest = bound_->After(end, used_ | 1u << device, device);
+  const CompletionBound::Completion rest = bound_->After(end, used_ | 1u << device, device);
   const bool chained = bound_->Chained(end);
   const double behind_s = chained ? prefix.update_s + prefix.way_s + rest.step_s : rest.step_s;
   return std::max(prefix.StepSeconds(chained ? rest.fill_s : 0), behind_s);
@@ -147,23 +147,23 @@ void BranchAndBound::Descend(int begin, const BranchPrefix& prefix) {
   const std::vector<CompletionBound::Traffic> traffic = TrafficInto(begin);
   std::vector<Branch> branches;
   for (int d = 0; d < static_cast<int>(problem_.usable().size()); ++d) {
-    if ((used_ >> d & 1) != 0 || bound_->Redundant(d, used_)) continue;
+    if ((used_ >> d & 1) != 0 || bound_->IsSymmetric(d, used_)) continue;
     const int device = problem_.usable()[d];
     for (int end = begin == 0 ? problem_.first_cut() : begin + 1; end <= n; ++end) {
       if (end == n ? chosen + 1 < problem_.min_stages() : chosen + 1 >= problem_.max_stages()) continue;
       bound_->AddWork(1);
       const double both_s = problem_.ForwardSeconds(begin, end, device) + problem_.BackwardSeconds(begin, end, device);
-      if (Hopeless(both_s * bound_->micro_batches())) break;  // longer ones only take longer
+      if (CanPrune(both_s * bound_->micro_batches())) break;  // longer ones only take longer
       Branch branch{.device = d, .end = end};
       if (!Extend(prefix, begin, end, device, traffic[end], branch.prefix)) continue;
       branch.min_s = MinSeconds(branch.prefix, end, d);
-      if (branch.min_s < kInfinity && !Hopeless(branch.min_s)) branches.push_back(std::move(branch));
+      if (branch.min_s < kInfinity && !CanPrune(branch.min_s)) branches.push_back(std::move(branch));
     }
   }
   std::stable_sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) { return a.min_s < b.min_s; });
   for (const Branch& branch : branches) {
-    if (bound_->Spent() || evaluator_.evaluations() > max_evaluations_ || problem_.Stopped()) exhausted_ = true;
-    if (exhausted_ || Hopeless(branch.min_s)) break;
+    if (bound_->BudgetExhausted() || evaluator_.evaluations() > max_evaluations_ || problem_.Stopped()) exhausted_ = true;
+    if (exhausted_ || CanPrune(branch.min_s)) break;
     used_ |= 1u << branch.device;
     partial_.devices.push_back(problem_.usable()[branch.device]);
     partial_.begins.push_back(begin);

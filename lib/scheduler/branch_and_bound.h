@@ -33,7 +33,7 @@ class BranchAndBound {
   const Evaluation& evaluation() const { return best_evaluation_; }
 
  private:
-  bool Hopeless(double min_s) const;
+  bool CanPrune(double min_s) const;
   std::vector<CompletionBound::Traffic> TrafficInto(int begin) const;
   bool Extend(const BranchPrefix& prefix, int begin, int end, int device, const CompletionBound::Traffic& traffic,
               BranchPrefix& longer) const;

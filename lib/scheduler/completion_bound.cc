@@ -52,15 +52,15 @@ CompletionBound::CompletionBound(const Problem& problem, double max_s)
     const Traffic& traffic = adjacent_[cut];
     buffers_[cut] = 2 * static_cast<int64_t>(MinBytes(traffic.lossy + traffic.gradient, traffic.lossless));
   }
-  FindTwins();
+  FindSymmetricDevices();
 }
 
-void CompletionBound::FindTwins() {
+void CompletionBound::FindSymmetricDevices() {
   const std::vector<int>& usable = problem_.usable();
-  twin_before_.assign(usable.size(), -1);
+  symmetric_before_.assign(usable.size(), -1);
   for (size_t b = 1; b < usable.size(); ++b) {
-    for (size_t a = b; a-- > 0 && twin_before_[b] < 0;) {
-      if (Interchangeable(problem_, usable[a], usable[b])) twin_before_[b] = static_cast<int>(a);
+    for (size_t a = b; a-- > 0 && symmetric_before_[b] < 0;) {
+      if (Interchangeable(problem_, usable[a], usable[b])) symmetric_before_[b] = static_cast<int>(a);
     }
   }
 }
@@ -108,25 +108,25 @@ double CompletionBound::Repeats(const Segment& segment) const {
   return (micro_batches_ - 1) * (both ? segment.both_s() : std::max(segment.forward_s, segment.backward_s));
 }
 
-CompletionBound::Rest CompletionBound::After(int cut, uint32_t used, int last) {
+CompletionBound::Completion CompletionBound::After(int cut, uint32_t used, int last) {
   if (cut == problem_.positions()) return {};
   if (work_ >= max_work_) return {};
   const uint64_t set = sets_ ? used : 0;
   const uint64_t key = (set * problem_.usable().size() + last) * (problem_.positions() + 1) + cut;
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  const Rest rest = Search(cut, used, last);
+  const Completion rest = Search(cut, used, last);
   if (work_ < max_work_) known_.emplace(key, rest);
   return rest;
 }
 
-CompletionBound::Rest CompletionBound::Search(int cut, uint32_t used, int last) {
+CompletionBound::Completion CompletionBound::Search(int cut, uint32_t used, int last) {
   if (problem_.Stopped()) max_work_ = work_;
   const std::vector<int>& usable = problem_.usable();
   const int devices = static_cast<int>(usable.size());
   const int stages = std::popcount(used) + 1;  // with the next one
-  Rest best{kInfinity, kInfinity};
+  Completion best{kInfinity, kInfinity};
   for (int d = 0; d < devices; ++d) {
-    if (d == last || (sets_ && ((used >> d & 1) != 0 || Redundant(d, used)))) continue;
+    if (d == last || (sets_ && ((used >> d & 1) != 0 || IsSymmetric(d, used)))) continue;
     const Crossing crossing = CrossingOf(adjacent_[cut], usable[last], usable[d]);
     if (!crossing.possible) continue;
     for (int end = cut + 1; end <= problem_.positions(); ++end) {
@@ -137,7 +137,7 @@ CompletionBound::Rest CompletionBound::Search(int cut, uint32_t used, int last) 
       if (work_ >= max_work_) return {};
       const bool whole = end == problem_.positions();
       if (sets_ && (whole ? stages < problem_.min_stages() : stages >= problem_.max_stages())) continue;
-      const Rest rest = whole ? Rest{} : After(end, sets_ ? used | 1u << d : 0, d);
+      const Completion rest = whole ? Completion{} : After(end, sets_ ? used | 1u << d : 0, d);
       if (rest.step_s > max_s_) continue;
       const bool goes_on = whole || Chained(end);  // else what follows adds nothing to this stage's way
       const double behind_s = goes_on ? rest.fill_s : 0;

@@ -50,39 +50,41 @@ class CompletionBound {
     return static_cast<double>(lossy) / problem_.max_direction_ratio() + static_cast<double>(lossless);
   }
 
-  struct Rest {
+  struct Completion {
     double fill_s = 0;  // one micro-batch across the cut, through the rest and back
     double step_s = 0;  // of a step, from the first forward behind the cut; the crossing counts
   };
   // Of ops from `cut` on, when `used` (bits of indices into Problem::usable()) have stages already, `last` (an index too) the last of them.
   // Infinite when there is no way; nought when the work has reached its limit, of which no more can be said.
-  Rest After(int cut, uint32_t used, int last);
+  Completion After(int cut, uint32_t used, int last);
 
   // m - 1 times what a stage or shared link is busy besides its part of one micro-batch's way.
   double Repeats(const Segment& segment) const;
   // Whether the stages before and behind the cut wait for each other.
   bool Chained(int cut) const { return adjacent_[cut].gradient > 0; }
   // Whether the device is as good as one with a lower index that is not used either: both in turn give the same plans.
-  bool Redundant(int device, uint32_t used) const { return twin_before_[device] >= 0 && (used >> twin_before_[device] & 1) == 0; }
+  bool IsSymmetric(int device, uint32_t used) const {
+    return symmetric_before_[device] >= 0 && (used >> symmetric_before_[device] & 1) == 0;
+  }
 
   // Segments looked at, and how many may be.
   int64_t work() const { return work_; }
   void AddWork(int64_t steps) { work_ += steps; }
-  bool Spent() const { return work_ >= max_work_; }
+  bool BudgetExhausted() const { return work_ >= max_work_; }
   void LimitWork(int64_t max_work) { max_work_ = max_work; }
   double micro_batches() const { return micro_batches_; }
 
  private:
-  void FindTwins();
-  Rest Search(int cut, uint32_t used, int last);
+  void FindSymmetricDevices();
+  Completion Search(int cut, uint32_t used, int last);
 
   const Problem& problem_;
   const double max_s_, micro_batches_;
   const bool sets_;
-  std::vector<Traffic> adjacent_;  // by cut: of values made just before it and read just behind it
-  std::vector<int64_t> buffers_;   // by cut: what these need in memory on either side
-  std::vector<int> twin_before_;   // by device: the one before it that nothing tells apart from it; -1: none
-  absl::flat_hash_map<uint64_t, Rest> known_;
+  std::vector<Traffic> adjacent_;      // by cut: of values made just before it and read just behind it
+  std::vector<int64_t> buffers_;       // by cut: what these need in memory on either side
+  std::vector<int> symmetric_before_;  // by device: the one before it that nothing tells apart from it; -1: none
+  absl::flat_hash_map<uint64_t, Completion> known_;
   int64_t work_ = 0, max_work_ = 0;
 };
 

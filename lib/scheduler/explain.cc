@@ -19,7 +19,7 @@ namespace {
 // "+3.1%", "82 times as long (3.9 s)", "2.1 times as long to an equal loss (a step of 0.7 s)", or why that cannot be.
 std::string Effect(const Evaluation& other, const Evaluation& base) {
   constexpr double kFarLonger = 2;
-  switch (other.verdict) {
+  switch (other.feasibility) {
     case Evaluation::Feasibility::kTooMuchMemory:
       return "not enough memory";
     case Evaluation::Feasibility::kDisconnected:

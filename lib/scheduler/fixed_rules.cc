@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
-#include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_cost.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/plan_error_reasons.h"
 #include "lib/scheduler/planner.h"
 
@@ -43,7 +43,7 @@ std::vector<int> Declared(const Problem& problem, int stages) { return {problem.
 
 std::vector<int> Shuffled(const Problem& problem, int stages) {
   std::vector<int> devices = problem.usable();
-  grid::Draws(problem.request().seed).Shuffle(devices);
+  grid::Rng(problem.request().seed).Shuffle(devices);
   devices.resize(stages);
   return devices;
 }

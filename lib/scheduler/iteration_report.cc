@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/grid/testing/scenarios.h"
 #include "lib/scheduler/planner.h"
 
@@ -88,13 +88,13 @@ PlanRequest Gpt2Xl() {
 // The network's links each way; devices of 10 to 80 TFLOP/s that reach 40 % of it, with 16 to 80 GiB.
 void AddNetwork(uint64_t seed, PlanRequest& request) {
   const grid::Network network = grid::IrregularNetwork(seed);
-  grid::Draws draws(seed + 1000);
+  grid::Rng rng(seed + 1000);
   constexpr int64_t kGib[] = {16, 24, 40, 80};
   const int n = static_cast<int>(network.delay_ms.size());
   for (int d = 0; d < n; ++d) {
-    const double flops_per_s = 0.4 * 10e12 * std::pow(8.0, draws.Uniform());
+    const double flops_per_s = 0.4 * 10e12 * std::pow(8.0, rng.Uniform());
     request.devices.push_back(
-        {.name = "device-" + std::to_string(d), .time_scale = kRate / flops_per_s, .memory_bytes = kGib[draws.Below(4)] << 30});
+        {.name = "device-" + std::to_string(d), .time_scale = kRate / flops_per_s, .memory_bytes = kGib[rng.Below(4)] << 30});
     for (int e = 0; e < n; ++e) {
       if (e == d) continue;
       request.links.push_back(

@@ -92,7 +92,7 @@ PlanError EgressShortfall(const Problem& problem, Evaluator& evaluator) {
   Assignment assignment{.devices = {problem.usable().begin(), problem.usable().begin() + stages}};
   for (int s = 0; s < stages; ++s) assignment.begins.push_back(s == 0 ? 0 : problem.first_cut() + s - 1);
   const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kQuick);
-  if (evaluation.verdict == Evaluation::Feasibility::kEgressLimitExceeded) return PlanErrorFor(problem, assignment, evaluation);
+  if (evaluation.feasibility == Evaluation::Feasibility::kEgressLimitExceeded) return PlanErrorFor(problem, assignment, evaluation);
   return {plan_errors::kEgressLimitExceeded,
           absl::StrFormat("no placement was found that fits memory and sends no more than %s a step from any site to others",
                           SizeText(static_cast<double>(*problem.request().max_egress_bytes))),
@@ -104,7 +104,7 @@ PlanError EgressShortfall(const Problem& problem, Evaluator& evaluator) {
 PlanError PlanErrorFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation) {
   const PlanRequest& request = problem.request();
   const std::string device = request.devices[assignment.devices[evaluation.stage]].name;
-  switch (evaluation.verdict) {
+  switch (evaluation.feasibility) {
     case Evaluation::Feasibility::kTooMuchMemory: {
       const double needed = static_cast<double>(evaluation.needed_bytes);
       const double available = static_cast<double>(problem.UsableMemory(assignment.devices[evaluation.stage]));
@@ -218,8 +218,8 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   return GreedyShortfall(problem);
 }
 
-PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view planner,
-                          bool proven) {
+PlannedPipeline CompletePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view planner,
+                             bool proven) {
   const PlanRequest& request = problem.request();
   PlannedPipeline plan = evaluator.ToPlan(assignment, planner);
   plan.evaluations = evaluator.evaluations();
@@ -254,10 +254,10 @@ absl::StatusOr<PlanOutcome> Planner::Plan(const PlanRequest& request, StopFuncti
   const Assignment& assignment = std::get<Assignment>(found);
   if (const std::unique_ptr<Reordered> better = Reorder(problem, evaluator, assignment)) {
     Evaluator other(*better->problem);
-    return PlanOutcome(WholePlan(*better->problem, other, better->assignment, name(), proven));
+    return PlanOutcome(CompletePlan(*better->problem, other, better->assignment, name(), proven));
   }
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
-  return PlanOutcome(WholePlan(problem, evaluator, assignment, name(), proven));
+  return PlanOutcome(CompletePlan(problem, evaluator, assignment, name(), proven));
 }
 
 std::unique_ptr<Reordered> Planner::Reorder(const Problem&, Evaluator&, const Assignment&) const { return nullptr; }

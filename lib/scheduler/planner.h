@@ -54,8 +54,8 @@ PlanError WithMemoryRemedy(PlanError refusal, absl::string_view also = ", or tra
 PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
 
 // The plan of a feasible assignment with bound, gap, devices left out and sentences. `proven`: no assignment is faster.
-PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view planner,
-                          bool proven = false);
+PlannedPipeline CompletePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view planner,
+                             bool proven = false);
 
 std::unique_ptr<Planner> MakeEqualOps();
 std::unique_ptr<Planner> MakeEqualCompute();

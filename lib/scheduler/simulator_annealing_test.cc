@@ -33,8 +33,8 @@ class Annealed {
     start_.evaluation = evaluator_.Evaluate(start, Effort::kFull);
   }
   Candidate Run(int64_t work, uint64_t seed) {
-    grid::Draws draws(seed);
-    return SimulatorAnnealing(*problem_, evaluator_).Run(start_, Effort::kFull, work, draws);
+    grid::Rng rng(seed);
+    return SimulatorAnnealing(*problem_, evaluator_).Run(start_, Effort::kFull, work, rng);
   }
   const Problem& problem() const { return *problem_; }
   Evaluator& evaluator() { return evaluator_; }

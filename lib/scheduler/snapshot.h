@@ -174,7 +174,7 @@ struct PlanRequest {
   std::optional<int64_t> max_egress_bytes;
 
   // End of a step: every stage reports (loss, norm) to the first one and gets its decision.
-  bool step_exchange = true;
+  bool coordinates_steps = true;
   int64_t report_bytes = 1'024;
   int64_t decision_bytes = 0;  // 0: as many as of a report
   // Activation checkpointing: of what its backward parts and the ops that run again read, a stage stashes only what it received, what

@@ -107,7 +107,7 @@ template <class PartAt>
 double StageAnnealing::ExchangeSeconds(size_t count, const PartAt& at) const {
   const PlanRequest& request = problem_.request();
   double longest_s = 0;
-  if (!request.step_exchange || count < 2) return longest_s;
+  if (!request.coordinates_steps || count < 2) return longest_s;
   for (size_t t = 0; t < problem_.tied().size(); ++t) {
     const std::vector<int>& uses = problem_.tied()[t];
     if (uses.front() >= at(0).end) continue;
@@ -348,9 +348,9 @@ void StageAnnealing::Take() {
   FindWays();
 }
 
-bool StageAnnealing::MoveTarget(double limit, grid::Draws& draws) {
+bool StageAnnealing::MoveTarget(double limit, grid::Rng& rng) {
   const double before = target_s_;
-  target_s_ *= std::exp((draws.Uniform() - 0.5) * (draws.Below(2) == 0 ? 0.1 : 0.01));
+  target_s_ *= std::exp((rng.Uniform() - 0.5) * (rng.Below(2) == 0 ? 0.1 : 0.01));
   Total();
   if (Energy() <= limit) return true;
   target_s_ = before;
@@ -359,13 +359,13 @@ bool StageAnnealing::MoveTarget(double limit, grid::Draws& draws) {
 }
 
 // One cut, or several in a row, by the same number of ops.
-bool StageAnnealing::ShiftCuts(double limit, grid::Draws& draws) {
+bool StageAnnealing::ShiftCuts(double limit, grid::Rng& rng) {
   const int count = static_cast<int>(parts_.size());
   if (count < 2) return false;
-  const int longest = draws.Below(3) == 0 ? kLongestRun : 1;
-  const int cut = 1 + draws.Below(count - 1), until = std::min(count, cut + 1 + draws.Below(longest));
-  const int step = kSteps[draws.Below(std::size(kSteps))], shift = draws.Below(2) == 0 ? step : -step;
-  snap_ = snap_ && draws.Below(2) == 0;
+  const int longest = rng.Below(3) == 0 ? kLongestRun : 1;
+  const int cut = 1 + rng.Below(count - 1), until = std::min(count, cut + 1 + rng.Below(longest));
+  const int step = kSteps[rng.Below(std::size(kSteps))], shift = rng.Below(2) == 0 ? step : -step;
+  snap_ = snap_ && rng.Below(2) == 0;
   Draft(cut - 1, until);
   for (int s = first_; s < last_; ++s) {
     const int length = parts_[s].end - parts_[s].begin + (s == first_ ? shift : 0) - (s == last_ - 1 ? shift : 0);
@@ -376,15 +376,15 @@ bool StageAnnealing::ShiftCuts(double limit, grid::Draws& draws) {
 }
 
 // The same devices in another order: two exchanged, a run of them reversed or put elsewhere.
-bool StageAnnealing::Rearrange(double limit, grid::Draws& draws) {
+bool StageAnnealing::Rearrange(double limit, grid::Rng& rng) {
   const int count = static_cast<int>(parts_.size());
   if (count < 2) return false;
-  int a = draws.Below(count), b = draws.Below(count);
+  int a = rng.Below(count), b = rng.Below(count);
   if (a == b) return false;
   if (a > b) std::swap(a, b);
   const auto give = [&](int s) { Give(parts_[s].device, parts_[s].end - parts_[s].begin); };
   Draft(a, b + 1);
-  const int kind = draws.Below(4);
+  const int kind = rng.Below(4);
   if (kind == 0) {
     for (int s = b; s >= a; --s) give(s);
   } else if (kind == 1) {
@@ -393,22 +393,22 @@ bool StageAnnealing::Rearrange(double limit, grid::Draws& draws) {
     give(a);
   } else {
     // The first so many behind the others, which may be more or fewer.
-    const int split = kind == 2 ? a + 1 + draws.Below(b - a) : (draws.Below(2) == 0 ? a + 1 : b);
+    const int split = kind == 2 ? a + 1 + rng.Below(b - a) : (rng.Below(2) == 0 ? a + 1 : b);
     for (int s = split; s <= b; ++s) give(s);
     for (int s = a; s < split; ++s) give(s);
   }
-  return Propose(limit, draws.Below(2) == 0);
+  return Propose(limit, rng.Below(2) == 0);
 }
 
 // One more device, one less, or another one.
-bool StageAnnealing::ChangeDevices(double limit, grid::Draws& draws) {
+bool StageAnnealing::ChangeDevices(double limit, grid::Rng& rng) {
   const int count = static_cast<int>(parts_.size());
-  const int kind = draws.Below(3), at = draws.Below(count);
+  const int kind = rng.Below(3), at = rng.Below(count);
   if (kind < 2 && unused_.empty()) return false;
-  const int reach = draws.Below(kLongestRun);  // neighbours that take part
+  const int reach = rng.Below(kLongestRun);  // neighbours that take part
   const int first = std::max(0, at - reach), last = std::min(count, at + 1 + reach);
   if (kind == 2 && last - first < 2) return false;
-  const size_t chosen = unused_.empty() ? 0 : draws.Below(static_cast<int>(unused_.size()));
+  const size_t chosen = unused_.empty() ? 0 : rng.Below(static_cast<int>(unused_.size()));
   Draft(first, last);
   for (int s = first; s < last; ++s) {
     const int length = parts_[s].end - parts_[s].begin;
@@ -421,19 +421,19 @@ bool StageAnnealing::ChangeDevices(double limit, grid::Draws& draws) {
       Give(parts_[s].device, length - length / 2);
     }
   }
-  return Propose(limit, kind == 2 || draws.Below(3) > 0);
+  return Propose(limit, kind == 2 || rng.Below(3) > 0);
 }
 
-bool StageAnnealing::Move(double limit, grid::Draws& draws) {
-  snap_ = draws.Below(4) > 0;
-  const int kind = draws.Below(100);
-  if (kind < 4) return MoveTarget(limit, draws);
-  if (kind < 45) return ShiftCuts(limit, draws);
-  if (kind < 80) return Rearrange(limit, draws);
-  return ChangeDevices(limit, draws);
+bool StageAnnealing::Move(double limit, grid::Rng& rng) {
+  snap_ = rng.Below(4) > 0;
+  const int kind = rng.Below(100);
+  if (kind < 4) return MoveTarget(limit, rng);
+  if (kind < 45) return ShiftCuts(limit, rng);
+  if (kind < 80) return Rearrange(limit, rng);
+  return ChangeDevices(limit, rng);
 }
 
-Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t max_work, grid::Draws& draws) {
+Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t max_work, grid::Rng& rng) {
   share_ = problem_.request().schedule.forwards_first() ? 1 : share;
   Start(start);
   double energy = Energy(), best = energy;
@@ -443,7 +443,7 @@ Assignment StageAnnealing::Run(const Assignment& start, double share, int64_t ma
   while (work_ - begin < max_work && !problem_.Stopped()) {
     ++work_;
     const double temperature = hottest * std::exp(cooling * static_cast<double>(work_ - begin) / static_cast<double>(max_work));
-    if (!Move(energy - temperature * std::log(1 - draws.Uniform()), draws)) continue;
+    if (!Move(energy - temperature * std::log(1 - rng.Uniform()), rng)) continue;
     energy = Energy();
     FindUnused();
     if (energy < best * (1 - 1e-12)) {

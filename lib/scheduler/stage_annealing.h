@@ -23,7 +23,7 @@
 
 #include "lib/scheduler/assignment.h"
 #include "lib/scheduler/closed_form.h"
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/problem.h"
 
 namespace fusionllm::scheduler {
@@ -40,7 +40,7 @@ class StageAnnealing {
   StageAnnealing(const Problem& problem, std::vector<int> choice);
 
   // The best assignment met in so much work from `start`, which links must carry. `share`: see above, 0 to 1; GPipe's is 1.
-  Assignment Run(const Assignment& start, double share, int64_t max_work, grid::Draws& draws);
+  Assignment Run(const Assignment& start, double share, int64_t max_work, grid::Rng& rng);
 
   // Stages looked at so far, those that are laid again as eight: what searches charge to their budget.
   int64_t work() const { return work_; }
@@ -97,11 +97,11 @@ class StageAnnealing {
   bool Lay(bool refill, double limit);
   bool Propose(double limit, bool refill);
   void Take();
-  bool Move(double limit, grid::Draws& draws);
-  bool MoveTarget(double limit, grid::Draws& draws);
-  bool ShiftCuts(double limit, grid::Draws& draws);
-  bool Rearrange(double limit, grid::Draws& draws);
-  bool ChangeDevices(double limit, grid::Draws& draws);
+  bool Move(double limit, grid::Rng& rng);
+  bool MoveTarget(double limit, grid::Rng& rng);
+  bool ShiftCuts(double limit, grid::Rng& rng);
+  bool Rearrange(double limit, grid::Rng& rng);
+  bool ChangeDevices(double limit, grid::Rng& rng);
 
   const Problem& problem_;
   const ClosedForm form_;

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/greedy_packing.h"
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/plan_error_reasons.h"
 #include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
@@ -211,11 +211,11 @@ class WarmStartSearch {
   Assignment Annealed(const Candidate& best) {
     if (problem_.Stopped()) return best.assignment;
     StageAnnealing annealing(problem_, problem_.usable());
-    grid::Draws draws(problem_.request().seed);
+    grid::Rng rng(problem_.request().seed);
     Candidate current{best.assignment, evaluator_.Evaluate(best.assignment, Effort::kQuick)};
     for (size_t i = 0; i < kAnneals && !problem_.Stopped(); ++i) {
       const double share = StageAnnealing::kUsualShares[i % std::size(StageAnnealing::kUsualShares)];
-      Assignment found = annealing.Run(current.assignment, share, kWorkOfAnAnneal, draws);
+      Assignment found = annealing.Run(current.assignment, share, kWorkOfAnAnneal, rng);
       if (found == current.assignment) continue;
       const Evaluation evaluation = evaluator_.Evaluate(found, Effort::kQuick, current.evaluation.cost_s());
       if (Better(evaluation, found.devices.size(), current.evaluation, current.assignment.devices.size()))

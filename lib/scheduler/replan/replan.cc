@@ -131,7 +131,7 @@ class Replanner {
     const double step_s = options_.bias * stays_->evaluation.step_s;
     return ReplanResult{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
                         .running_step_s = step_s,
-                        .plan = WholePlan(problem_, evaluator_, stays_->assignment, kPlannerName)};
+                        .plan = CompletePlan(problem_, evaluator_, stays_->assignment, kPlannerName)};
   }
 
   void AddStart(const Assignment& assignment) {
@@ -162,7 +162,7 @@ class Replanner {
     ReplanResult answer;
     const double step_s = options_.bias * best.evaluation.step_s;
     if (!stays_.has_value()) {
-      answer.verdict = ReplanResult::Decision::kMustMove;
+      answer.decision = ReplanResult::Decision::kMustMove;
       Take(best, answer);
       answer.reason = absl::StrFormat("%s: %s, %.3g s a step", why_not_, Moves(answer.migration), step_s);
       return answer;
@@ -176,7 +176,7 @@ class Replanner {
     const double share = present_cost_s > 0 ? 1 - options_.bias * best.evaluation.cost_s() / present_cost_s : 0;
     const bool same = best.assignment == stays_->assignment && options_.running_step_s == 0;
     if (!same && gain_s > 0 && share >= options_.min_improvement) {
-      answer.verdict = ReplanResult::Decision::kMove;
+      answer.decision = ReplanResult::Decision::kMove;
       answer.gain_s = gain_s;
       Take(best, answer);
       answer.reason =
@@ -185,7 +185,7 @@ class Replanner {
                           options_.fixed_s + answer.migration.transfer_s, gain_s, base::Pluralize(options_.steps_left, "step"));
       return answer;
     }
-    answer.plan = WholePlan(problem_, evaluator_, stays_->assignment, kPlannerName);
+    answer.plan = CompletePlan(problem_, evaluator_, stays_->assignment, kPlannerName);
     answer.reason = absl::StrFormat("staying at %.3g s a step: %s", present_step_s, WhyStay(same, share, step_s));
     return answer;
   }
@@ -210,7 +210,7 @@ class Replanner {
   }
 
   void Take(const Scored& best, ReplanResult& answer) {
-    answer.plan = WholePlan(problem_, evaluator_, best.assignment, kPlannerName);
+    answer.plan = CompletePlan(problem_, evaluator_, best.assignment, kPlannerName);
     answer.migration = migrations_.To(best.assignment);
   }
 

@@ -45,7 +45,7 @@ struct ReplanResult {
     kMove,      // it pays
     kMustMove,  // the running plan cannot go on
   };
-  Decision verdict = Decision::kStay;
+  Decision decision = Decision::kStay;
   std::string reason;  // a sentence with the figures
   // Of the running plan in the new conditions; without a value it cannot run, and `reason` says why.
   std::optional<double> running_step_s;

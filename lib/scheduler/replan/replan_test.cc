@@ -63,7 +63,7 @@ TEST(ReplanTest, StaysWhenNothingHasChanged) {
   const PlanRequest request = TwoSites();
   const PlannedPipeline plan = PlanOf(request);
   const ReplanResult answer = Answer(request, Running(plan), {.steps_left = 1'000'000});
-  EXPECT_EQ(answer.verdict, Decision::kStay) << answer.reason;
+  EXPECT_EQ(answer.decision, Decision::kStay) << answer.reason;
   EXPECT_THAT(answer.migration.moved, IsEmpty());
   EXPECT_EQ(answer.plan.stages, plan.stages);
   EXPECT_DOUBLE_EQ(*answer.running_step_s, plan.predicted_step_s);
@@ -89,7 +89,7 @@ TEST(ReplanTest, APlanAlongAnotherOrderOfItsOpsCanGoOn) {
   testing::LinkSites(request, 125e6, 1e-4, 125e6, 1e-4);
   const RunningPlan running = {{"lab-0", {"data", "in", "a0", "b0"}}, {"lab-1", {"a1", "b1", "join"}}};
   const ReplanResult answer = Answer(request, running, {.steps_left = 10, .fixed_s = 1e6});
-  EXPECT_EQ(answer.verdict, Decision::kStay) << answer.reason;
+  EXPECT_EQ(answer.decision, Decision::kStay) << answer.reason;
   EXPECT_THAT(answer.plan.stages[0].op_names, ::testing::UnorderedElementsAre("data", "in", "a0", "b0"));
 }
 
@@ -103,7 +103,7 @@ TEST(ReplanTest, ALostDeviceIsReplacedByItsSpareAndOnlyItsOpsMove) {
     const std::string& lost = stage.device_names[0];
     if (lost.substr(0, 5) != "paris") continue;
     const ReplanResult answer = Answer(Without(request, lost), Running(plan), {.steps_left = 10});
-    EXPECT_EQ(answer.verdict, Decision::kMustMove);
+    EXPECT_EQ(answer.decision, Decision::kMustMove);
     EXPECT_FALSE(answer.running_step_s.has_value());
     EXPECT_THAT(answer.reason, HasSubstr(lost + " is not there any more"));
     ASSERT_FALSE(answer.migration.moved.empty());
@@ -123,10 +123,10 @@ TEST(ReplanTest, AStragglerGivesOpsToItsNeighboursOnceThatPays) {
   const int slow = plan.stages[1].devices[0];
   request.devices[slow].time_scale *= 3;
   const ReplanResult few = Answer(request, Running(plan), {.steps_left = 1, .fixed_s = 20});
-  EXPECT_EQ(few.verdict, Decision::kStay);
+  EXPECT_EQ(few.decision, Decision::kStay);
   EXPECT_THAT(few.reason, HasSubstr("worth its move"));
   const ReplanResult many = Answer(request, Running(plan), {.steps_left = 10'000, .fixed_s = 20});
-  EXPECT_EQ(many.verdict, Decision::kMove) << many.reason;
+  EXPECT_EQ(many.decision, Decision::kMove) << many.reason;
   EXPECT_LT(many.plan.predicted_step_s, *many.running_step_s);
   EXPECT_GT(many.gain_s, 0);
   EXPECT_FALSE(many.migration.moved.empty());
@@ -139,8 +139,8 @@ TEST(ReplanTest, TheDearerTheMoveTheFewerOpsChangeTheirDevice) {
   request.devices[plan.stages[1].devices[0]].time_scale *= 3;
   const ReplanResult long_run = Answer(request, Running(plan), {.steps_left = 1'000'000});
   const ReplanResult short_run = Answer(request, Running(plan), {.steps_left = 60});
-  ASSERT_EQ(long_run.verdict, Decision::kMove) << long_run.reason;
-  ASSERT_EQ(short_run.verdict, Decision::kMove) << short_run.reason;
+  ASSERT_EQ(long_run.decision, Decision::kMove) << long_run.reason;
+  ASSERT_EQ(short_run.decision, Decision::kMove) << short_run.reason;
   EXPECT_LE(short_run.migration.bytes, long_run.migration.bytes);
   EXPECT_LE(short_run.migration.transfer_s, long_run.migration.transfer_s);
 }
@@ -151,7 +151,7 @@ TEST(ReplanTest, FiguresAloneAreThoseOfTheRunningStagesOnTheHardwareOfNow) {
   request.max_executors = 1;  // a spare that the job holds back has a stage already
   for (Device& device : request.devices) device.time_scale *= 2;
   const ReplanResult answer = Answer(request, Running(plan), {.steps_left = 1'000'000, .figures_only = true});
-  EXPECT_EQ(answer.verdict, Decision::kStay);
+  EXPECT_EQ(answer.decision, Decision::kStay);
   EXPECT_EQ(StagesOf(answer.plan), Running(plan));
   EXPECT_GT(answer.plan.predicted_step_s, 1.5 * plan.predicted_step_s);
   EXPECT_DOUBLE_EQ(answer.plan.stages[0].forward_s, 2 * plan.stages[0].forward_s);
@@ -172,7 +172,7 @@ TEST(ReplanTest, AGainBelowTheLeastMovesNothing) {
   const PlannedPipeline plan = PlanOf(request);
   request.devices[plan.stages[0].devices[0]].time_scale *= 1.04;
   const ReplanResult answer = Answer(request, Running(plan), {.steps_left = 1'000'000'000, .min_improvement = 0.05});
-  EXPECT_EQ(answer.verdict, Decision::kStay) << answer.reason;
+  EXPECT_EQ(answer.decision, Decision::kStay) << answer.reason;
   EXPECT_EQ(answer.plan.stages.size(), plan.stages.size());
 }
 
@@ -181,9 +181,9 @@ TEST(ReplanTest, ADeviceThatJoinsGetsOpsIfEnoughStepsAreLeft) {
   const PlanRequest before = Without(all, "paris-0");
   const PlannedPipeline plan = PlanOf(before);
   const ReplanResult late = Answer(all, Running(plan), {.steps_left = 0});
-  EXPECT_EQ(late.verdict, Decision::kStay);
+  EXPECT_EQ(late.decision, Decision::kStay);
   const ReplanResult early = Answer(all, Running(plan), {.steps_left = 100'000, .fixed_s = 10});
-  EXPECT_EQ(early.verdict, Decision::kMove) << early.reason;
+  EXPECT_EQ(early.decision, Decision::kMove) << early.reason;
   const auto joined = [](const MovedOp& move) { return move.to == "paris-0"; };
   EXPECT_TRUE(std::any_of(early.migration.moved.begin(), early.migration.moved.end(), joined));
 }
@@ -193,7 +193,7 @@ TEST(ReplanTest, AMeasuredStepMakesTheSameStagesWithOtherCodecsAPlanOfItsOwn) {
   const PlannedPipeline plan = PlanOf(request);
   const ReplanOptions options{.steps_left = 1000, .running_step_s = 2 * plan.predicted_step_s, .fixed_s = 5};
   const ReplanResult answer = Answer(request, Running(plan), options);
-  EXPECT_EQ(answer.verdict, Decision::kMove);
+  EXPECT_EQ(answer.decision, Decision::kMove);
   EXPECT_THAT(answer.migration.moved, IsEmpty());
   EXPECT_DOUBLE_EQ(answer.gain_s, 1000 * plan.predicted_step_s - 5);
 }
@@ -212,7 +212,7 @@ TEST(ReplanTest, AMoveThatGainsStepsAndNotTheirTimeSaysSo) {
   const RunningPlan running = Running(PlanOf(all));
   ASSERT_EQ(running.size(), 3u);
   const ReplanResult answer = Answer(request, running, {.steps_left = 1'000'000});
-  ASSERT_EQ(answer.verdict, Decision::kMove) << answer.reason;
+  ASSERT_EQ(answer.decision, Decision::kMove) << answer.reason;
   ASSERT_GT(answer.plan.predicted_step_s, *answer.running_step_s) << "this test would say nothing";
   EXPECT_THAT(answer.reason, HasSubstr(", but to an equal loss "));
   EXPECT_THAT(answer.reason, HasSubstr("raise the loss by 0 instead of 1"));
@@ -291,7 +291,7 @@ TEST(ReplanTest, RefusesWhatIsNoPlanOrNoOptions) {
 double TotalOf(const ReplanResult& answer, const ReplanOptions& options) {
   double loss = 0;
   for (const PlannedLink& link : answer.plan.links) loss += link.loss_cost;
-  const bool stays = answer.verdict == Decision::kStay;
+  const bool stays = answer.decision == Decision::kStay;
   return options.steps_left * answer.plan.predicted_step_s * (1 + kTimePerNat * loss) +
          (stays ? 0 : options.fixed_s + answer.migration.transfer_s);
 }
@@ -334,13 +334,13 @@ TEST_P(RandomChange, IsNeverWorseThanStayingNorThanAPlanFromScratch) {
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
   const MigrationModel model(problem, Running(plan), options.restore);
   const double total_s = TotalOf(answer, options);
-  if (answer.verdict != Decision::kMustMove) {
+  if (answer.decision != Decision::kMustMove) {
     Evaluator evaluator(problem);
     const Evaluation stay = evaluator.Evaluate(*AssignmentOf(problem, Running(plan)), Effort::kFull);
     EXPECT_LE(total_s, options.steps_left * stay.cost_s() * (1 + 1e-9)) << answer.reason;
   }
   if (std::holds_alternative<PlannedPipeline>(*fresh)) {
-    ReplanResult scratch{.verdict = Decision::kMove, .plan = std::get<PlannedPipeline>(*fresh)};
+    ReplanResult scratch{.decision = Decision::kMove, .plan = std::get<PlannedPipeline>(*fresh)};
     scratch.migration = model.To(*AssignmentOf(problem, Running(scratch.plan)));
     EXPECT_LE(total_s, TotalOf(scratch, options) * (1 + 2e-3)) << answer.reason;  // depths within kDepthTolerance are as good
   }

@@ -167,7 +167,7 @@ ReplicaEvaluation ReplicaEvaluator::EvaluateWithShares(const ReplicaGrid& grid, 
   for (int d = 0; d < grid.pipelines(); ++d) {
     const Evaluation evaluation = EvaluatePipeline(grid, d, shares[d], sharing[d], effort);
     if (!evaluation.feasible()) {
-      result.verdict = evaluation.verdict;
+      result.feasibility = evaluation.feasibility;
       result.failed_pipeline = d;
       result.failure = evaluation;
       return result;
@@ -176,7 +176,7 @@ ReplicaEvaluation ReplicaEvaluator::EvaluateWithShares(const ReplicaGrid& grid, 
     result.loss_cost += evaluation.loss_cost * shares[d] / whole;
   }
   result.sync_s = AllReduceSeconds(problem_, Chains(grid));
-  if (result.sync_s == kInfinity) result.verdict = Evaluation::Feasibility::kDisconnected;
+  if (result.sync_s == kInfinity) result.feasibility = Evaluation::Feasibility::kDisconnected;
   return result;
 }
 

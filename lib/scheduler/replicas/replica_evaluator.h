@@ -27,15 +27,15 @@
 namespace fusionllm::scheduler::replicas {
 
 struct ReplicaEvaluation {
-  Evaluation::Feasibility verdict = Evaluation::Feasibility::kFeasible;  // of the pipeline that fails, or kDisconnected replicas
-  int failed_pipeline = -1;                                              // -1: replicas that cannot reach each other
+  Evaluation::Feasibility feasibility = Evaluation::Feasibility::kFeasible;  // of the pipeline that fails, or kDisconnected replicas
+  int failed_pipeline = -1;                                                  // -1: replicas that cannot reach each other
   Evaluation failure;
   std::vector<int> shares;  // micro-batches of each pipeline; sum: the request's
   double pipelines_s = 0;   // the slowest
   double sync_s = 0;
   double loss_cost = 0;  // mean over micro-batches of that of their pipeline
   double step_s() const { return pipelines_s + sync_s; }
-  bool feasible() const { return verdict == Evaluation::Feasibility::kFeasible; }
+  bool feasible() const { return feasibility == Evaluation::Feasibility::kFeasible; }
   double cost_s() const { return step_s() * (1 + kTimePerNat * loss_cost); }  // as Evaluation's
 };
 

@@ -138,7 +138,7 @@ double BalancedSeconds(const Problem& problem, int max_devices) {
   std::vector<double> speeds;
   std::map<int, int> device_of_class;
   for (const int device : problem.usable()) {
-    const double whole_s = WholeSeconds(problem, device);
+    const double whole_s = WholeModelSeconds(problem, device);
     if (whole_s <= 0) return 0;
     speeds.push_back(1 / whole_s);
     device_of_class.emplace(problem.request().devices[device].cost_class, device);
@@ -150,7 +150,7 @@ double BalancedSeconds(const Problem& problem, int max_devices) {
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [cost_class, device] : device_of_class) {
       const double op_s = problem.ForwardSeconds(p, p + 1, device) + problem.BackwardSeconds(p, p + 1, device);
-      least = std::min(least, op_s / WholeSeconds(problem, device));
+      least = std::min(least, op_s / WholeModelSeconds(problem, device));
     }
     work += least;
   }
