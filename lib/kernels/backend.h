@@ -63,7 +63,7 @@ class Kernel {
   // True when output `index` may share memory with input `input` (elementwise ops).
   virtual bool CanRunInPlace(int output, int input) const { return false; }
   // Errors: InvalidArgument for data out of range (a token id beyond the vocabulary, a label beyond the classes), naming the position. A
-  // device finds these late: Backend::Finish or the next copy to the host has them then.
+  // device finds these late: Backend::Synchronize or the next copy to the host has them then.
   virtual absl::Status Run(const KernelArguments& arguments) = 0;
 };
 
@@ -119,7 +119,7 @@ class Backend {
   virtual tensor::Memory& memory() { return tensor::HostMemory(); }
   virtual OptimizerKernels& optimizer() { return HostOptimizerKernels(); }
   // Waits for all that was asked for; a back end on the host has nothing to wait for. Errors: those that kernels found since the last call.
-  virtual absl::Status Finish() { return absl::OkStatus(); }
+  virtual absl::Status Synchronize() { return absl::OkStatus(); }
 
   // Bytes that tensors could still take of a device's own memory, as it is now: without what driver, libraries, other tensors and other
   // processes have. Nothing where tensors are in the host's. Errors: the device's.

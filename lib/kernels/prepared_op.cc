@@ -35,7 +35,7 @@ absl::StatusOr<PreparedOp> PrepareOp(const opdag::Graph& graph, const opdag::Op&
   return prepared;
 }
 
-absl::StatusOr<std::vector<PreparedFusedOp>> PrepareRow(const opdag::Graph& graph, std::span<const FusedOp> row) {
+absl::StatusOr<std::vector<PreparedFusedOp>> PrepareFusedOps(const opdag::Graph& graph, std::span<const FusedOp> row) {
   std::vector<PreparedFusedOp> prepared;
   for (size_t i = 0; i < row.size(); ++i) {
     const auto& [op, wanted] = row[i];

@@ -29,7 +29,7 @@ class PreparedRowTest : public ::testing::Test {
 };
 
 TEST_F(PreparedRowTest, EachOpKnowsWhereItReadsTheOneBefore) {
-  const auto row = PrepareRow(graph_, std::vector<FusedOp>{Link(1, false), Link(2, true), Link(3, true)});
+  const auto row = PrepareFusedOps(graph_, std::vector<FusedOp>{Link(1, false), Link(2, true), Link(3, true)});
   ASSERT_TRUE(row.ok()) << row.status();
   ASSERT_EQ(row->size(), 3);
   const std::vector<PreparedFusedOp>& ops = *row;
@@ -42,7 +42,7 @@ TEST_F(PreparedRowTest, EachOpKnowsWhereItReadsTheOneBefore) {
 }
 
 TEST_F(PreparedRowTest, OpsThatReadSomethingElseAreRefused) {
-  const auto row = PrepareRow(graph_, std::vector<FusedOp>{Link(1, true), Link(3, true)});
+  const auto row = PrepareFusedOps(graph_, std::vector<FusedOp>{Link(1, true), Link(3, true)});
   EXPECT_EQ(row.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(row.status().message(), HasSubstr("op 'exp' (exp): does not read output 0 of 'tanh'"));
 }
@@ -50,7 +50,7 @@ TEST_F(PreparedRowTest, OpsThatReadSomethingElseAreRefused) {
 TEST_F(PreparedRowTest, ValuesThatTheGraphDoesNotHaveAreRefused) {
   FusedOp strange = Link(2, true);
   strange.op.inputs[0] = 1000;
-  EXPECT_EQ(PrepareRow(graph_, std::vector<FusedOp>{Link(1, true), strange}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PrepareFusedOps(graph_, std::vector<FusedOp>{Link(1, true), strange}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

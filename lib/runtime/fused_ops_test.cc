@@ -45,7 +45,7 @@ class FakeBackend : public kernels::Backend {
   }
   absl::StatusOr<std::unique_ptr<kernels::Kernel>> PrepareFused(const opdag::Graph& graph, std::span<const kernels::FusedOp> row) override {
     if (!error.ok()) return error;
-    EXPECT_TRUE(kernels::PrepareRow(graph, row).ok()) << "each reads the one before by its name";
+    EXPECT_TRUE(kernels::PrepareFusedOps(graph, row).ok()) << "each reads the one before by its name";
     Types types;
     for (const kernels::FusedOp& op : row) types.emplace_back(opdag::Name(op.op.kind));
     const auto found = rows.find(types);

@@ -302,7 +302,7 @@ class PlannedAttention : public DeviceKernel {
 };
 
 template <typename K>
-MadeKernel MakeAttention(PreparedOp op, Device& device) {
+KernelOrError MakeAttention(PreparedOp op, Device& device) {
   const Extents e = Extents::Of(op);
   if (e.size > 32 * kMaxParts) {
     return absl::UnimplementedError(
@@ -312,7 +312,7 @@ MadeKernel MakeAttention(PreparedOp op, Device& device) {
 }
 
 template <typename K, AttentionPass kPass>
-MadeKernel MakeBf16Attention(PreparedOp op, Device& device) {
+KernelOrError MakeBf16Attention(PreparedOp op, Device& device) {
   const Extents e = Extents::Of(op);
   if (!AttentionFitsTensorCores(e.size)) return MakeAttention<K>(std::move(op), device);
   FUSIONLLM_ASSIGN_OR_RETURN(

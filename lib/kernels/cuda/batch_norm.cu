@@ -269,7 +269,7 @@ class BatchNormGrad : public OverChannels<T> {
 
 // The norm's outputs beside y are written before those of the next ops, which may lie where they did.
 template <Next kNext>
-MadeKernel FuseNext(FusedRow row, Device& device) {
+KernelOrError FuseNext(PreparedFusedOps row, Device& device) {
   PreparedOp& norm = row[0].op;
   if (!InQuads(norm.in(0).dim(-1))) return nullptr;
   for (size_t i = 1; i < row.size(); ++i) {
@@ -283,7 +283,7 @@ MadeKernel FuseNext(FusedRow row, Device& device) {
 
 // What comes to a norm: by the relu's gradient, or by a sum and that.
 template <Coming kComing>
-MadeKernel FuseNormGrad(FusedRow row, Device& device) {
+KernelOrError FuseNormGrad(PreparedFusedOps row, Device& device) {
   PreparedOp& norm = row.back().op;
   if (!InQuads(norm.in(0).dim(-1))) return nullptr;
   for (size_t i = 0; i + 1 < row.size(); ++i) {

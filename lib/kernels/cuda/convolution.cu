@@ -85,7 +85,7 @@ class ConvolutionKernel : public DeviceKernel {
     void* const copy = At(arguments, factor.offset);
     const int64_t count = op_.inputs[factor.input].elements();
     if (op_.inputs[factor.input].dtype == tensor::DType::kBF16) {
-      FUSIONLLM_RETURN_IF_ERROR(Launched(WidenBf16(stream(), given.as<uint16_t>(), static_cast<float*>(copy), count)));
+      FUSIONLLM_RETURN_IF_ERROR(Launched(UpcastBf16(stream(), given.as<uint16_t>(), static_cast<float*>(copy), count)));
     } else if (spec_.dtype() == tensor::DType::kBF16) {
       FUSIONLLM_RETURN_IF_ERROR(Launched(RoundToBf16(stream(), given.f32(), static_cast<uint16_t*>(copy), count)));
     } else {
@@ -238,7 +238,7 @@ class ConvolutionGradWeight : public ConvolutionKernel {
 };
 
 template <typename K>
-MadeKernel MakeConvolution(PreparedOp op, Device& device) {
+KernelOrError MakeConvolution(PreparedOp op, Device& device) {
   const ConvolutionSpec spec{.pass = K::kPass, .numbers = NumbersOf(op), .shape = K::ShapeOf(op)};
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<ConvolutionPlan> plan, PrepareConvolution(device, spec));
   return std::make_unique<K>(std::move(op), device, spec, std::move(plan));
@@ -246,11 +246,11 @@ MadeKernel MakeConvolution(PreparedOp op, Device& device) {
 
 // Where bits may depend on algorithms each gradient of bf16 factors is rounded to bf16 before it is added, if the library has a way: that
 // reads half the bytes, and its units multiply twice as fast by their data sheets (adr/0018).
-MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
+KernelOrError MakeGradWeight(PreparedOp op, Device& device) {
   const ConvolutionSpec rounded{
       .pass = ConvolutionPass::kGradWeight, .numbers = ConvolutionNumbers::kBf16, .shape = ConvolutionGradWeight::ShapeOf(op)};
   if (device.algorithm_choice() == AlgorithmChoice::kMeasured && NeedsUpcast(op)) {
-    MadeConvolutionPlan plan = PrepareCudnnConvolution(device, rounded);
+    ConvolutionPlanOrError plan = PrepareCudnnConvolution(device, rounded);
     if (plan.ok()) return std::make_unique<ConvolutionGradWeight>(std::move(op), device, rounded, *std::move(plan));
     if (!absl::IsUnimplemented(plan.status()) && !absl::IsFailedPrecondition(plan.status())) return plan.status();
   }

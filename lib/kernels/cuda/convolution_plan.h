@@ -47,15 +47,15 @@ class ConvolutionPlan {
   // Overwrites `result`. All of the device, tensors aligned to tensor::kAlignment and so is `workspace`.
   virtual absl::Status Run(const void* first, const void* second, void* result, void* workspace) const = 0;
 };
-using MadeConvolutionPlan = absl::StatusOr<std::unique_ptr<ConvolutionPlan>>;
+using ConvolutionPlanOrError = absl::StatusOr<std::unique_ptr<ConvolutionPlan>>;
 
 // By cuDNN; where it cannot be loaded or knows no way for the spec, by gathers, and the log says so: once for the library, once for each
 // spec. A machine without it trains, and its user learns why it is slow. `device` must outlive the plan. Errors: only what a card answers
 // that cuDNN cannot be asked on.
-MadeConvolutionPlan PrepareConvolution(Device& device, const ConvolutionSpec& spec);
+ConvolutionPlanOrError PrepareConvolution(Device& device, const ConvolutionSpec& spec);
 
 // The two ways. Errors: FailedPrecondition, naming the library, where cuDNN cannot be loaded; Unimplemented where it knows no way.
-MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec);
-std::unique_ptr<ConvolutionPlan> PrepareGatheredConvolution(Device& device, const ConvolutionSpec& spec);
+ConvolutionPlanOrError PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec);
+std::unique_ptr<ConvolutionPlan> PrepareDirectConvolution(Device& device, const ConvolutionSpec& spec);
 
 }  // namespace fusionllm::kernels::cuda

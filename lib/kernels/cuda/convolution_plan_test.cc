@@ -82,7 +82,7 @@ TEST_F(ConvolutionPlanTest, WhereItMayTheyAreRoundedOnceBeforeTheyAreAdded) {
         std::vector<float> want = FloatsOf(in_floats.outputs[0]);
         std::vector<uint16_t> rounded(want.size());
         tensor::RoundToBf16(want, rounded.data());
-        tensor::WidenBf16(rounded, want.data());
+        tensor::UpcastBf16(rounded, want.data());
         EXPECT_NE(want, FloatsOf(in_floats.outputs[0])) << "nothing was to be rounded";
         const Array initial = RandomFloats(kWeights, 3);
         for (size_t i = 0; accumulate && i < want.size(); ++i) want[i] += initial.f32()[i];

@@ -46,7 +46,7 @@ struct AttentionCase {
 Array InBf16(Shape shape) { return Array({DType::kBF16, std::move(shape)}); }
 uint16_t* Bits(Array& array) { return reinterpret_cast<uint16_t*>(array.bytes.data()); }
 double At(const Array& array, int64_t i) {
-  return array.type.dtype == DType::kBF16 ? tensor::WidenBf16(reinterpret_cast<const uint16_t*>(array.bytes.data())[i]) : array.f32()[i];
+  return array.type.dtype == DType::kBF16 ? tensor::UpcastBf16(reinterpret_cast<const uint16_t*>(array.bytes.data())[i]) : array.f32()[i];
 }
 
 // What an element should be, and what its terms add up to: their squares, their sizes, and how large what fp32 rounded was.
@@ -157,11 +157,11 @@ class AttentionTest : public TargetFixture<::testing::TestWithParam<AttentionCas
   // Kernels that `prepare` makes plans of.
   template <typename Prepare>
   void Take(Prepare prepare) {
-    target_.make = [this, prepare](PreparedOp op) -> MadeKernel {
+    target_.make = [this, prepare](PreparedOp op) -> KernelOrError {
       const AttentionPass pass = op.kind == OpKind::kAttention ? AttentionPass::kForward : AttentionPass::kBackward;
       const AttentionCase& c = GetParam();
       const int64_t heads = op.attributes.Int("heads", 1);
-      MadeAttentionPlan plan = prepare(*device_, {pass, op.in(0).dim(0), op.in(0).dim(1), heads, c.size, c.causal});
+      AttentionPlanOrError plan = prepare(*device_, {pass, op.in(0).dim(0), op.in(0).dim(1), heads, c.size, c.causal});
       if (!plan.ok()) return plan.status();
       return MakePlannedAttention(std::move(op), *device_, pass, *std::move(plan));
     };

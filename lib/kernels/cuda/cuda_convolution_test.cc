@@ -72,7 +72,7 @@ std::vector<std::byte> Encoded(std::vector<double>& numbers, Numbers as) {
   std::vector<uint16_t> bits(floats.size());
   if (as != Numbers::kFloat) {
     tensor::RoundToBf16(floats, bits.data());
-    tensor::WidenBf16(bits, floats.data());
+    tensor::UpcastBf16(bits, floats.data());
   }
   numbers.assign(floats.begin(), floats.end());
   const void* const data = as == Numbers::kBf16 ? static_cast<const void*>(bits.data()) : floats.data();
@@ -86,7 +86,7 @@ std::vector<float> Decoded(const std::vector<std::byte>& bytes, Numbers as) {
   if (as == Numbers::kBf16) {
     std::vector<uint16_t> bits(floats.size());
     std::memcpy(bits.data(), bytes.data(), bytes.size());
-    tensor::WidenBf16(bits, floats.data());
+    tensor::UpcastBf16(bits, floats.data());
   } else {
     std::memcpy(floats.data(), bytes.data(), bytes.size());
   }
@@ -151,7 +151,7 @@ std::vector<ConvolutionSpec> Specs() {
 TEST_F(CudaConvolutionTest, GathersGiveTheSumsOfTheDefinition) {
   for (const ConvolutionSpec& spec : Specs()) {
     SCOPED_TRACE(spec.ToString());
-    ExpectRight(*device_, *PrepareGatheredConvolution(*device_, spec), spec);
+    ExpectRight(*device_, *PrepareDirectConvolution(*device_, spec), spec);
   }
 }
 
@@ -160,7 +160,7 @@ TEST_F(CudaConvolutionTest, SoDoesWhatIsChosen) {
     device_->set_algorithm_choice(choice);
     for (const ConvolutionSpec& spec : Specs()) {
       SCOPED_TRACE(spec.ToString());
-      const MadeConvolutionPlan plan = PrepareConvolution(*device_, spec);
+      const ConvolutionPlanOrError plan = PrepareConvolution(*device_, spec);
       ASSERT_TRUE(plan.ok()) << plan.status();
       ExpectRight(*device_, **plan, spec);
     }

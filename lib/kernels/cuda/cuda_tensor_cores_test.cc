@@ -83,7 +83,7 @@ TEST_F(TensorCoresTest, ProductsOfTilesAreThoseOfLoops) {
     const std::vector<float> got = scores.Read();
     const std::vector<uint16_t> got_products = narrow.Read();
     const auto at = [size = size](const std::vector<uint16_t>& matrix, int row, int k) {
-      return static_cast<double>(tensor::WidenBf16(matrix[static_cast<size_t>(row * size + k)]));
+      return static_cast<double>(tensor::UpcastBf16(matrix[static_cast<size_t>(row * size + k)]));
     };
     for (int row = 0; row < 128; ++row) {
       for (int other = 0; other < 64; ++other) {
@@ -97,11 +97,11 @@ TEST_F(TensorCoresTest, ProductsOfTilesAreThoseOfLoops) {
       for (int k = 0; k < size; ++k) {
         double want = 0, terms = 0;
         for (int other = 0; other < others; ++other) {
-          const double term = tensor::WidenBf16(tensor::RoundToBf16(got[static_cast<size_t>(row * 64 + other)])) * at(right, other, k);
+          const double term = tensor::UpcastBf16(tensor::RoundToBf16(got[static_cast<size_t>(row * 64 + other)])) * at(right, other, k);
           want += term;
           terms += std::abs(term);
         }
-        const double result = tensor::WidenBf16(got_products[static_cast<size_t>(row * size + k)]);
+        const double result = tensor::UpcastBf16(got_products[static_cast<size_t>(row * size + k)]);
         ASSERT_NEAR(result, want, std::abs(want) / 256 + 1e-6 * terms) << row << ", " << k;
       }
     }

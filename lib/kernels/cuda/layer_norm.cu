@@ -381,7 +381,7 @@ class LayerNormGradAdd : public DeviceKernel {
   const int other_;
 };
 
-MadeKernel FuseAddLayerNorm(FusedRow row, Device& device) {
+KernelOrError FuseAddLayerNorm(PreparedFusedOps row, Device& device) {
   const PreparedOp& add = row[0].op;
   PreparedOp& norm = row[1].op;
   if (!OfOneType(norm, 1, add) || !FitsWarp(norm.in(0).dim(-1), kMaxQuads)) return nullptr;
@@ -389,7 +389,7 @@ MadeKernel FuseAddLayerNorm(FusedRow row, Device& device) {
   return Make<AddLayerNorm<Bf16>>(std::move(norm), device);
 }
 
-MadeKernel FuseLayerNormGradAdd(FusedRow row, Device& device) {
+KernelOrError FuseLayerNormGradAdd(PreparedFusedOps row, Device& device) {
   PreparedOp& grad = row[0].op;
   const auto& [add, through, wanted] = row[1];
   if (!OfOneType(grad, 2, add) || !FitsWarp(grad.in(0).dim(-1), kMaxQuadsOfGradient)) return nullptr;

@@ -156,7 +156,7 @@ GemmShape WithTypes(GemmShape shape, const PreparedOp& op) {
 }
 
 template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
-MadeKernel MakeProduct(PreparedOp op, Device& device) {
+KernelOrError MakeProduct(PreparedOp op, Device& device) {
   const GemmShape shape = WithTypes(ShapeOf(op), op);
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareProduct(device, shape));
   return std::make_unique<K>(std::move(op), device, shape, std::move(gemm));
@@ -209,7 +209,7 @@ class LinearGradWeight : public ProductKernel {
 };
 
 // Where bits may depend on algorithms the gradient of the bias comes with the product, if the library has a way.
-MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
+KernelOrError MakeGradWeight(PreparedOp op, Device& device) {
   GemmShape shape = WithTypes(GradWeightShape(op), op);
   if (op.outputs.size() > 1 && device.algorithm_choice() == AlgorithmChoice::kMeasured) {
     GemmShape with_sums = shape;
@@ -261,7 +261,7 @@ class GradInputGeluGrad : public ProductKernel {
 
 // Their bits are not those of two ops, so they are for back ends whose bits may depend on where a model is cut.
 template <typename K>
-MadeKernel Fuse(FusedRow row, GemmShape shape, GemmExtra extra, Device& device) {
+KernelOrError Fuse(PreparedFusedOps row, GemmShape shape, GemmExtra extra, Device& device) {
   PreparedOp& product = row[0].op;
   const PreparedOp& gelu = row[1].op;
   const bool tanh = gelu.attributes.Text("approximate", "tanh") == "tanh";
@@ -276,14 +276,14 @@ MadeKernel Fuse(FusedRow row, GemmShape shape, GemmExtra extra, Device& device) 
 }
 
 // The library writes what lies between the two.
-MadeKernel FuseLinearGelu(FusedRow row, Device& device) {
+KernelOrError FuseLinearGelu(PreparedFusedOps row, Device& device) {
   if (!row[0].wanted) return nullptr;
   const GemmShape shape = LinearShape(row[0].op);
   return Fuse<LinearGelu>(std::move(row), shape, GemmExtra::kGelu, device);
 }
 
 // Here it does not.
-MadeKernel FuseGradInputGeluGrad(FusedRow row, Device& device) {
+KernelOrError FuseGradInputGeluGrad(PreparedFusedOps row, Device& device) {
   if (row[1].through != 1 || row[0].wanted) return nullptr;
   const GemmShape shape = GradInputShape(row[0].op);
   return Fuse<GradInputGeluGrad>(std::move(row), shape, GemmExtra::kGeluGrad, device);

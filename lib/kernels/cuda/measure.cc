@@ -36,7 +36,7 @@ int64_t SteadyNanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-absl::StatusOr<tensor::MemoryBlock> TakeZeros(Device& device, size_t bytes) {
+absl::StatusOr<tensor::MemoryBlock> AllocateZeroed(Device& device, size_t bytes) {
   FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device.memory().Allocate(bytes));
   FUSIONLLM_RETURN_IF_ERROR(device.memory().Zero(block.data(), block.size()));
   return block;

@@ -15,8 +15,8 @@ __global__ void FillElements(T* y, int64_t count, T value) {
 }
 
 template <typename T>
-__global__ void GatherElements(const T* x, T* y, Walk walk, int64_t count) {
-  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = x[walk.IndexOf(i)];
+__global__ void GatherElements(const T* x, T* y, StridedIndex strided, int64_t count) {
+  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = x[strided.IndexOf(i)];
 }
 
 class Nothing : public DeviceKernel {
@@ -72,7 +72,7 @@ class Transpose : public DeviceKernel {
     std::vector<int64_t> in_strides(rank, 1), strides(rank, 1);
     for (int axis = rank - 2; axis >= 0; --axis) in_strides[axis] = in_strides[axis + 1] * in.dim(axis + 1);
     for (int axis = 0; axis < rank; ++axis) strides[axis] = in_strides[NormalizeAxis(permutation[axis], rank)];
-    walk_ = Walk::Of(op_.out(0), strides);
+    strided_ = StridedIndex::Of(op_.out(0), strides);
   }
   absl::Status Run(const KernelArguments& arguments) override {
     switch (tensor::SizeOf(op_.outputs[0].dtype)) {
@@ -92,14 +92,14 @@ class Transpose : public DeviceKernel {
   absl::Status Gather(const KernelArguments& arguments) {
     const int64_t count = op_.out(0).elements();
     return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, GatherElements<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), walk_, count));
+                           arguments.outputs[0].as<T>(), strided_, count));
   }
 
-  Walk walk_;
+  StridedIndex strided_;
 };
 
-MadeKernel MakeTranspose(PreparedOp op, Device& device) {
-  if (!Walk::Fits(op.out(0))) return TooManyAxes(op);
+KernelOrError MakeTranspose(PreparedOp op, Device& device) {
+  if (!StridedIndex::Fits(op.out(0))) return TooManyAxes(op);
   return Make<Transpose>(std::move(op), device);
 }
 

@@ -103,7 +103,7 @@ class PaddedGemm final : public Gemm {
 
 absl::StatusOr<bool> IsFasterProduct(Device& device, const GemmShape& s, const Gemm& first, const Gemm& second) {
   const auto take = [&](int64_t elements, tensor::DType type) {
-    return TakeZeros(device, static_cast<size_t>(elements) * tensor::SizeOf(type));
+    return AllocateZeroed(device, static_cast<size_t>(elements) * tensor::SizeOf(type));
   };
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock a, take((s.transpose_a ? s.k : s.m) * s.lda, s.factors));
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock b, take((s.transpose_b ? s.n : s.k) * s.ldb, s.factors));

@@ -95,10 +95,10 @@ Array RandomFloats(const tensor::TensorType& type, uint64_t seed) {
   return out;
 }
 
-Array Widened(const Array& array) {
+Array UpcastToF32(const Array& array) {
   if (array.type.dtype != DType::kBF16) return array;
   Array wide({DType::kF32, array.type.shape});
-  tensor::WidenBf16({reinterpret_cast<const uint16_t*>(array.bytes.data()), static_cast<size_t>(array.type.elements())}, wide.f32());
+  tensor::UpcastBf16({reinterpret_cast<const uint16_t*>(array.bytes.data()), static_cast<size_t>(array.type.elements())}, wide.f32());
   return wide;
 }
 

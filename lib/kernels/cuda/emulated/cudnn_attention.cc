@@ -38,7 +38,7 @@ int64_t TakeCudnnAttentionRuns() { return runs.exchange(0); }
 
 }  // namespace emulated
 
-MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spec) {
+AttentionPlanOrError PrepareCudnnAttention(Device& device, const AttentionSpec& spec) {
   using emulated::CudnnAttention;
   const CudnnAttention what = emulated::attention_state;
   if (what == CudnnAttention::kAbsent) return absl::FailedPreconditionError("the emulated card has no cuDNN");

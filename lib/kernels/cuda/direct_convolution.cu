@@ -130,7 +130,7 @@ class GatheredConvolution final : public ConvolutionPlan {
 
 }  // namespace
 
-std::unique_ptr<ConvolutionPlan> PrepareGatheredConvolution(Device& device, const ConvolutionSpec& spec) {
+std::unique_ptr<ConvolutionPlan> PrepareDirectConvolution(Device& device, const ConvolutionSpec& spec) {
   return std::make_unique<GatheredConvolution>(device, spec);
 }
 
