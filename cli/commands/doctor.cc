@@ -26,7 +26,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
-#include "lib/base/processor_use.h"
+#include "lib/base/cpu_usage.h"
 #include "lib/kernels/backend.h"
 #include "lib/kernels/devices.h"
 #include "lib/report/number_format.h"
@@ -81,9 +81,9 @@ Check Cores() {
 
 // Of a moment: a program with a minute of work shows in it.
 Check Load() {
-  const base::ProcessorUseMeter meter;
+  const base::CpuUsageMeter meter;
   std::this_thread::sleep_for(std::chrono::milliseconds(250));
-  const std::optional<base::ProcessorUse> use = meter.Read();
+  const std::optional<base::CpuUsage> use = meter.Read();
   if (!use) return {.name = "load", .verdict = Verdict::kNote, .finding = "not known: /proc/stat cannot be read"};
   const bool busy = base::IsBusy(*use, base::AllowedCores());
   return {.name = "load",

@@ -15,11 +15,11 @@
 #include "cli/commands/remote_start.h"
 #include "cli/commands/run_input.h"
 #include "cli/run/local_executors.h"
+#include "lib/base/cpu_usage.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/memory_limit.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/output_file.h"
-#include "lib/base/processor_use.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/model_config.h"
@@ -44,11 +44,11 @@ constexpr char kLocalDevice[] = "local-0", kLocalSite[] = "local";  // of a mach
 std::string MissingStart(const job::Model& model) {
   std::error_code error;
   const models::Family* const family = job::FamilyOf(model);
-  if (family == nullptr || family->stored() == nullptr || !model.init.from || base::IsUri(*model.init.from) ||
+  if (family == nullptr || family->hugging_face_format() == nullptr || !model.init.from || base::IsUri(*model.init.from) ||
       std::filesystem::exists(*model.init.from, error)) {
     return "";
   }
-  const std::vector<models::StoredSize>& sizes = family->stored()->sizes;
+  const std::vector<models::StoredSize>& sizes = family->hugging_face_format()->sizes;
   const auto known = [&](const models::StoredSize& size) { return !size.of_preset || (model.config.*size.value).has_value(); };
   if (model.preset || std::all_of(sizes.begin(), sizes.end(), known)) return "";
   return absl::StrCat("spec.model.init.from: ", *model.init.from, " does not exist, so what spec.model leaves out is planned as that of ",
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   }
   // A plan may be made where the data is not.
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(workload);
-  const base::ProcessorUseMeter meter;
+  const base::CpuUsageMeter meter;
   std::map<int, wire::DeviceProfile> by_threads;
   std::vector<wire::DeviceProfile> profiles;
   for (const Wanted& device : wanted) {

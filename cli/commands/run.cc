@@ -63,7 +63,7 @@ absl::Status CheckNames(const workload::Workload& workload, const RunJobOptions&
 // Of the description that its sizes were taken from.
 void TellOfStart(const job::Model& model) {
   const models::Family* const family = job::FamilyOf(model);
-  if (!model.init.from.has_value() || family == nullptr || family->stored() == nullptr) return;
+  if (!model.init.from.has_value() || family == nullptr || family->hugging_face_format() == nullptr) return;
   const absl::StatusOr<std::optional<job::InitialModel>> start =
       base::IsUri(*model.init.from) ? ReadRemoteStart(*model.init.from) : job::ReadInitialModel(*model.init.from);
   if (!start.ok() || !start->has_value()) return;

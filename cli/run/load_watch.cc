@@ -6,7 +6,7 @@ std::string LoadWatch::On(LineType type, std::span<const pid_t> processes, repor
   if (wanted_cores_ <= 0) return "";
   if (type == LineType::kPlan && !planned_) {
     planned_ = true;
-    const std::optional<base::ProcessorUse> use = Read(processes);
+    const std::optional<base::CpuUsage> use = Read(processes);
     return use && base::IsBusy(*use, wanted_cores_) ? base::BusySentence(*use) : "";
   }
   if (type == LineType::kStep && !stepping_) {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/processor_use.h"
+#include "lib/base/cpu_usage.h"
 
 namespace fusionllm::cli {
 namespace {

@@ -68,7 +68,7 @@ class Session {
         observer_(observer),
         run_(run),
         recorder_(&run),
-        load_(options.wanted_cores, options.processor_use) {
+        load_(options.wanted_cores, options.cpu_usage) {
     scheduler_.name = "fusion-scheduler";
     broker_.name = "fusion-broker";
   }

@@ -327,8 +327,8 @@ TEST_F(RunSessionTest, ChildrenHaveTheirOwnGroupNoStrangeFilesAndDefaultSignals)
 TEST_F(RunSessionTest, ABusyMachineIsReportedBeforeTheFirstPlanAndInTheSummary) {
   Script({R"(print {"type":"plan"})", R"(print {"type":"plan"})", kStep1, kStep2, kSummary, "exit 0"});
   options_.wanted_cores = 2;
-  base::ProcessorUse use{.others = 1.6, .cores = 2, .load = 7.2};
-  options_.processor_use = [&use] { return use; };
+  base::CpuUsage use{.others = 1.6, .cores = 2, .load = 7.2};
+  options_.cpu_usage = [&use] { return use; };
   report::Run run;
   Collector collector;
   SignalWatch signals;

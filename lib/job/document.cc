@@ -228,7 +228,7 @@ std::optional<Refused> CheckText(absl::string_view text, size_t max_bytes) {
   if (text.size() > max_bytes) {
     return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", max_bytes)};
   }
-  const base::FileFormat* const format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), static_cast<int64_t>(text.size()));
+  const base::FileFormat* const format = base::FormatOf(text.substr(0, base::kFormatPrefixBytes), static_cast<int64_t>(text.size()));
   if (format != nullptr && format->kind == base::FileFormat::Kind::kText) {
     return Refused{1, absl::StrCat("it is ", format->name, ": save it as UTF-8")};
   }
@@ -419,7 +419,7 @@ bool LoadDocument(absl::string_view text, Node& root, Problems& problems, const 
     return false;
   }
   if (root.kind != Node::Kind::kMap) {
-    const auto* format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), static_cast<int64_t>(text.size()));
+    const auto* format = base::FormatOf(text.substr(0, base::kFormatPrefixBytes), static_cast<int64_t>(text.size()));
     const std::string is =
         format == nullptr ? "" : absl::StrCat("; it is ", format->name, format->remedy.empty() ? "" : ": ", format->remedy);
     problems.AddAtLine(root.line, "", absl::StrCat("the document must be a mapping, got ", Describe(root), is));

@@ -161,8 +161,8 @@ StepText StepTextOf(const scheduler::PlannedPipeline& plan, const workload::Work
   text.link_remedy += "a faster link";
   text.latency_remedy = "a larger spec.training.globalBatchSize, whose micro-batches share it, or fewer stages (spec.strategy.stages)";
   const models::Family* const family = job::FamilyOf(workload.job.spec.model);
-  const bool may_be_untied = family != nullptr && family->stored() != nullptr;
-  const std::string untie = may_be_untied ? absl::StrCat("spec.model.config.", family->stored()->tied_head.field,
+  const bool may_be_untied = family != nullptr && family->hugging_face_format() != nullptr;
+  const std::string untie = may_be_untied ? absl::StrCat("spec.model.config.", family->hugging_face_format()->tied_head.field,
                                                          ": false (the head then has weights of its own)")
                                           : "";
   if (may_be_untied) text.tied_link_remedy = absl::StrCat(untie, ", or ", text.link_remedy);

@@ -41,7 +41,7 @@ ObjectReader::ObjectReader(const json& object, std::string path, absl::Status& s
 
 bool ObjectReader::Has(const char* key) const { return object_.is_object() && object_.contains(key); }
 
-const char* ObjectReader::KeyOrFormer(const char* key, const char* former) const {
+const char* ObjectReader::KeyOrAlias(const char* key, const char* alias) const {
   if (Has(key) || !Has(former)) return key;
   static absl::Mutex mutex(absl::kConstInit);
   static auto* const warned = new std::set<std::string>;
