@@ -180,7 +180,7 @@ std::vector<std::string> ExecutorCommand(const JoinOptions& options, const std::
   if (!options.data.empty()) argv.insert(argv.end(), {"--data", options.data});
   if (!options.shared_folder.empty()) argv.insert(argv.end(), {"--shared-folder", options.shared_folder});
   if (options.object_stores) argv.push_back("--object-stores");
-  if (options.fastest) argv.push_back("--allow-nondeterminism");
+  if (options.allow_nondeterminism) argv.push_back("--allow-nondeterminism");
   if (options.spare) argv.push_back("--spare");
   if (!options.site.empty()) argv.insert(argv.end(), {"--site", options.site});
   if (!options.site_checkpoints.empty()) argv.insert(argv.end(), {"--site-checkpoints", options.site_checkpoints});

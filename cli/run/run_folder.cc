@@ -94,8 +94,8 @@ absl::Status RunFolder::RenewCertificates() const {
   return security::RenewFolder(authority, folder, absl::Now());
 }
 
-RunFolder::Earlier RunFolder::Remember() const {
-  Earlier earlier;
+RunFolder::Snapshot RunFolder::TakeSnapshot() const {
+  Snapshot earlier;
   for (const char* name : {"job.yaml", "topology.yaml", "profiles.json", "metrics.prom"}) {
     absl::StatusOr<std::string> text = base::ReadSmallFile(*this / name, kRememberedBytesMax);
     if (text.ok()) {
@@ -107,7 +107,7 @@ RunFolder::Earlier RunFolder::Remember() const {
   return earlier;
 }
 
-void RunFolder::PutBack(const Earlier& earlier) const {
+void RunFolder::Restore(const Snapshot& earlier) const {
   for (const auto& [name, text] : earlier.files) {
     std::error_code ignored;
     if (text.has_value()) {

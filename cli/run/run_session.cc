@@ -17,7 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "cli/run/child_process.h"
-#include "cli/run/load_watch.h"
+#include "cli/run/cpu_load_monitor.h"
 #include "lib/base/status_macros.h"
 #include "lib/base/thread_limit.h"
 
@@ -155,7 +155,7 @@ class Session {
     argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
     if (executor.spare) argv.push_back("--spare");
     if (!executor.device.empty()) argv.insert(argv.end(), {"--device", executor.device});
-    if (executor.fastest) argv.push_back("--allow-nondeterminism");
+    if (executor.allow_nondeterminism) argv.push_back("--allow-nondeterminism");
     if (!executor.site.empty()) argv.insert(argv.end(), {"--site", executor.site});
     if (options_.listen) argv.push_back("--relay");
     if (options_.log_level) argv.insert(argv.end(), {"--log-level", *options_.log_level});
@@ -335,7 +335,7 @@ class Session {
     const bool lonely =
         executors_started_ && !options_.listen && broker_.child && !broker_.child->Poll() &&
         std::all_of(executors_.begin(), executors_.end(), [](Executor& executor) { return executor.child.Poll().has_value(); });
-    if (lonely && !lonely_at_ && !deserted_) lonely_at_ = After(options_.lonely_limit_s);
+    if (lonely && !lonely_at_ && !deserted_) lonely_at_ = After(options_.broker_exit_timeout_s);
     if (!lonely_at_ || Clock::now() < *lonely_at_) return absl::OkStatus();
     lonely_at_.reset();
     deserted_ = true;
@@ -390,7 +390,7 @@ class Session {
     result.exit_code = end.exit_code.value_or(stop_asked_ || time_was_up_ ? kExitInterrupted : kExitFailed);
     if (result.exit_code == kExitInterrupted && time_was_up_ && !stop_asked_) {
       result.exit_code = kExitDone;
-      result.time_was_up = true;
+      result.time_limit_reached = true;
     }
     if (result.exit_code == kExitDone || result.exit_code == kExitInterrupted) return result;
     if (failure_) {
@@ -443,7 +443,7 @@ class Session {
   SessionObserver& observer_;
   report::Run& run_;
   RunRecorder recorder_;
-  LoadWatch load_;
+  CpuLoadMonitor load_;
   Server scheduler_, broker_;
   std::vector<Executor> executors_;
   std::optional<Clock::time_point> restart_at_;  // of a broker that was killed

@@ -119,7 +119,7 @@ TEST_F(RunSessionTest, TimeThatIsUpIsNoInterrupt) {
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, kExitDone);
-  EXPECT_TRUE(result->time_was_up);
+  EXPECT_TRUE(result->time_limit_reached);
   ExpectNoChildLeft();
 }
 

@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(RunSession, KilledExecutorTest, ::testing::Bool(),
 TEST_F(RunSessionTest, ABrokerWhoseExecutorsHaveAllEndedIsNotWaitedForForEver) {
   Script({"wait-term", "exit 130"});
   options_.executor = {"/bin/sh", "-c", "exit 0", "sh"};
-  options_.lonely_limit_s = 0.02;
+  options_.broker_exit_timeout_s = 0.02;
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, kExitFailed);

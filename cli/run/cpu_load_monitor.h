@@ -13,11 +13,11 @@
 
 namespace fusionllm::cli {
 
-class LoadWatch {
+class CpuLoadMonitor {
  public:
   using ReadFunction = std::function<std::optional<base::CpuUsage>()>;
   // `wanted_cores`: that the run needs for its speed; 0: nothing is watched. `read`: of the time since the last mark; empty: measured.
-  LoadWatch(double wanted_cores, ReadFunction read) : wanted_cores_(wanted_cores), read_(std::move(read)) {}
+  CpuLoadMonitor(double wanted_cores, ReadFunction read) : wanted_cores_(wanted_cores), read_(std::move(read)) {}
 
   // A line of the run, already part of `run`; `processes` are its own. Notes in `run` what the steps had beside them. Answers a sentence
   // for the user at the first plan, if the machine was busy until then; else nothing.
