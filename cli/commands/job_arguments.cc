@@ -120,7 +120,7 @@ absl::Status WriteTextFile(const std::string& path, absl::string_view text) { re
 int64_t MachineMemoryBytes() { return base::AllowedMemoryBytes(); }
 int MachineCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-std::optional<plan::PlanError> RefusalOf(const absl::Status& measured) {
+std::optional<plan::PlanError> PlanErrorOf(const absl::Status& measured) {
   if (!tensor::IsOutOfMemory(measured)) return std::nullopt;
   return plan::PlanError{.reason = scheduler::plan_errors::kInsufficientMemory, .message = std::string(measured.message())};
 }
@@ -215,7 +215,7 @@ planning::PlanOptions PlanArguments::Options() const {
           .explain = explain};
 }
 
-void PlanArguments::PrintRefusal(const job::Spec& spec, const plan::PlanError& refusal, bool starts_executors) const {
+void PlanArguments::PrintPlanError(const job::Spec& spec, const plan::PlanError& refusal, bool starts_executors) const {
   std::string advice;
   std::optional<job::Topology> read;
   if (!topology.empty()) {
@@ -229,7 +229,7 @@ void PlanArguments::PrintRefusal(const job::Spec& spec, const plan::PlanError& r
 
 absl::StatusOr<plan::PlanResult> PlanArguments::Plan(const workload::Workload& workload, const job::FieldLocations& places) const {
   const absl::StatusOr<planning::Hardware> hardware = ReadHardware(workload, places);
-  if (auto refusal = RefusalOf(hardware.status())) return *std::move(refusal);
+  if (auto refusal = PlanErrorOf(hardware.status())) return *std::move(refusal);
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(*hardware, workload.job.spec.training.precision));
   planning::PlanOptions options = Options();

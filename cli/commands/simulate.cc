@@ -219,9 +219,9 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.plan.job.Resolve(&places));
   const absl::StatusOr<planning::Hardware> hardware = arguments.plan.ReadHardware(*workload, places);
-  if (const auto refusal = RefusalOf(hardware.status())) {
+  if (const auto refusal = PlanErrorOf(hardware.status())) {
     if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(*refusal));
-    arguments.plan.PrintRefusal(workload->job.spec, *refusal);
+    arguments.plan.PrintPlanError(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());
@@ -233,7 +233,7 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, planning::SimulateWorkload(source, *hardware, options));
   if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(outcome.answer));
   if (const auto* refusal = std::get_if<plan::PlanError>(&outcome.answer)) {
-    arguments.plan.PrintRefusal(workload->job.spec, *refusal);
+    arguments.plan.PrintPlanError(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   const auto& simulation = std::get<wire::SimulationDocument>(outcome.answer);

@@ -119,7 +119,7 @@ TEST_F(GoOnTest, ARunInAFolderThatTheUserNamedIsFound) {
 
 TEST_F(GoOnTest, ARunThatGoesOnIsLeftAlone) {
   MakeRun("runs/t-20260101-000000", 40);
-  const auto lock = FolderLock::Take(folder_ / "runs/t-20260101-000000", "");
+  const auto lock = FolderLock::Acquire(folder_ / "runs/t-20260101-000000", "");
   ASSERT_TRUE(lock.ok());
   EXPECT_FALSE(FindUnfinishedRun(job_));
 }

@@ -43,7 +43,7 @@ absl::Status RunFolder::Check(const std::string& path) {
 absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
   std::error_code error;
   FUSIONLLM_ASSIGN_OR_RETURN(const std::filesystem::path absolute, AbsoluteFolder(path));
-  FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Take(absolute, kAnotherFolder));
+  FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Acquire(absolute, kAnotherFolder));
   std::filesystem::create_directories(absolute / "logs", error);
   if (error) return base::AsBadInput(base::FileError(error.value(), "make the folder", (absolute / "logs").string()));
   return RunFolder(absolute, std::move(lock));

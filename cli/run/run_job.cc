@@ -106,7 +106,7 @@ class Output : public SessionObserver {
   void OnNotice(absl::string_view sentence) override { OnLog(base::LogLevel::kWarning, sentence); }
 
   void OnLog(base::LogLevel level, absl::string_view sentence) override {
-    if (base::Logs(level)) progress_.Sentence(sentence, /*warning=*/level >= base::LogLevel::kWarning);
+    if (base::IsLogged(level)) progress_.Sentence(sentence, /*warning=*/level >= base::LogLevel::kWarning);
   }
 
   void OnListening(absl::string_view address) override {
@@ -218,7 +218,7 @@ absl::StatusOr<std::optional<FolderLock>> HoldCheckpoints(const job::FusionJob& 
   if (!job.spec.checkpoint.has_value() || base::IsUri(job.spec.checkpoint->path)) return std::nullopt;
   const std::filesystem::path path = (std::filesystem::path(folder.path()) / job.spec.checkpoint->path).lexically_normal();
   if (path == std::filesystem::path(folder.path())) return std::nullopt;  // held already
-  absl::StatusOr<FolderLock> lock = FolderLock::Take(path, kAnotherCheckpointFolder);
+  absl::StatusOr<FolderLock> lock = FolderLock::Acquire(path, kAnotherCheckpointFolder);
   if (!lock.ok()) return absl::Status(lock.status().code(), absl::StrCat(services::kCheckpointPathField, ": ", lock.status().message()));
   return *std::move(lock);
 }

@@ -309,7 +309,7 @@ class Session {
       if (executor.noticed || !executor.child.Poll()) continue;
       executor.noticed = true;
       // When the broker is done they are asked to go: only an end with an error is worth a word.
-      const ChildEnd& end = *executor.child.Poll();
+      const ExitStatus& end = *executor.child.Poll();
       if (end.exit_code == 0 || end.exit_code == kExecutorRunFailed || stop_asked_) continue;
       const std::string what = absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child));
       // Before the first plan nothing is lost by an end: one that was killed is started again, and for one that fails of itself the broker
@@ -345,7 +345,7 @@ class Session {
 
   absl::Status CheckScheduler() {
     if (scheduler_.open || !scheduler_.child->Poll()) return absl::OkStatus();
-    const ChildEnd end = *scheduler_.child->Poll();
+    const ExitStatus end = *scheduler_.child->Poll();
     if (!end.signal || stop_asked_ || scheduler_.address.empty() || scheduler_.restarts >= kMaxRestarts) {
       if (stop_asked_ || scheduler_gone_) return absl::OkStatus();
       scheduler_gone_ = true;
@@ -369,7 +369,7 @@ class Session {
 
   absl::StatusOr<bool> MaybeRestartBroker() {
     restart_at_.reset();
-    const ChildEnd end = *broker_.child->Poll();
+    const ExitStatus end = *broker_.child->Poll();
     if (!end.signal || stop_asked_ || time_was_up_ || deserted_) return false;
     if (broker_.restarts >= kMaxRestarts) {
       observer_.OnNotice(absl::StrFormat("the broker was %s again; giving up after %d restarts", Describe(end), kMaxRestarts));
@@ -382,7 +382,7 @@ class Session {
   }
 
   SessionResult Conclude() {
-    const ChildEnd end = *broker_.child->Poll();
+    const ExitStatus end = *broker_.child->Poll();
     SessionResult result;
     // The broker's own words go before: an executor may have failed because of what it was sent.
     if (!failed_executor_.empty() && !failure_) return SessionResult{kExitFailed, false, failed_executor_};
@@ -418,7 +418,7 @@ class Session {
       if (server->child) all.push_back(&*server->child);
     }
     for (ChildProcess* child : all) child->Signal(killed_ ? SIGKILL : SIGTERM);
-    const Clock::time_point deadline = After(options_.end_grace_s);
+    const Clock::time_point deadline = After(options_.termination_grace_s);
     const auto all_gone = [&] {
       return std::all_of(all.begin(), all.end(), [](ChildProcess* child) { return child->Poll().has_value(); });
     };

@@ -60,7 +60,7 @@ struct SessionOptions {
   CpuLoadMonitor::ReadFunction cpu_usage;  // empty: measured
   double start_limit_s = 120;              // for a program to say where it listens
   double stop_reminder_s = 2;              // after a request to stop, for what is waited for to be said again
-  double end_grace_s = 5;                  // from SIGTERM to SIGKILL
+  double termination_grace_s = 5;          // from SIGTERM to SIGKILL
   double other_ends_s = 0.25;              // after a broker was killed, for ends of executors that were killed with it to be seen
   double broker_exit_timeout_s = 30;       // for the broker to end by itself when all executors have, and no others can come
 };

@@ -72,10 +72,10 @@ void StartLog(std::string program, LogLevel min, LogFormat format) {
 
 void SetLogLevel(LogLevel min) { min_level = min; }
 
-bool Logs(LogLevel level) { return level >= min_level; }
+bool IsLogged(LogLevel level) { return level >= min_level; }
 
 void Log(LogLevel level, absl::string_view sentence) {
-  if (!Logs(level)) return;
+  if (!IsLogged(level)) return;
   const std::string line = line_format == LogFormat::kJson ? JsonLine(level, sentence) : TextLine(level, sentence);
   std::fwrite(line.data(), 1, line.size(), stderr);  // unbuffered, so one write
 }

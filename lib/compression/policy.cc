@@ -102,7 +102,7 @@ double MinHidingRatio(const Policy& policy, const LinkLoad& link, double target_
 // The levels that a link may use, least aggressive first.
 std::vector<CodecSpec> AllowedLevels(const Policy& policy, const LinkLoad& link, double target_s) {
   std::vector<CodecSpec> allowed = {Exact()};
-  if (policy.codec.has_value() && !Selects(*policy.codec)) {
+  if (policy.codec.has_value() && !IsSparse(*policy.codec)) {
     if (*policy.codec != CodecKind::kExact) allowed.push_back(DenseSpec(policy, *policy.codec));
     return allowed;
   }
@@ -112,7 +112,7 @@ std::vector<CodecSpec> AllowedLevels(const Policy& policy, const LinkLoad& link,
     }
   }
   // Top-k at ratio 1 would only make the values coarse.
-  if (policy.max_ratio > 1 && Selects(policy.LastLevel()))
+  if (policy.max_ratio > 1 && IsSparse(policy.LastLevel()))
     allowed.push_back(TopKSpec(policy, link, MinHidingRatio(policy, link, target_s)));
   return allowed;
 }
@@ -133,7 +133,7 @@ constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go
 std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double target_s) {
   std::vector<CodecSpec> levels = AllowedLevels(policy, link, target_s);
   const CodecSpec last = levels.back();
-  if (!Selects(last.kind)) return levels;
+  if (!IsSparse(last.kind)) return levels;
   levels.pop_back();
   for (double ratio = kMinRatio; ratio < last.ratio; ratio *= kRatioStep) {
     levels.push_back(TopKSpec(policy, link, ThreeDigitsUp(ratio)));
@@ -253,11 +253,11 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool h
     choice->reason_code = "Hidden";
     choice->reason = absl::StrCat("hidden behind compute without compression: busy ", Times(*choice, target_s));
   } else {
-    choice->reason_code = choice->hidden                ? "HiddenByCompression"
-                          : only_loss_inputs            ? "LossInputLimit"
-                          : held_back                   ? "LossBudgetLimit"
-                          : Selects(policy.LastLevel()) ? "RatioLimit"
-                                                        : "CodecLimit";
+    choice->reason_code = choice->hidden                 ? "HiddenByCompression"
+                          : only_loss_inputs             ? "LossInputLimit"
+                          : held_back                    ? "LossBudgetLimit"
+                          : IsSparse(policy.LastLevel()) ? "RatioLimit"
+                                                         : "CodecLimit";
     choice->reason =
         absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
                         choice->hidden     ? "hides the link"
@@ -330,7 +330,7 @@ LinkChoice EstimateLink(const CodecSpec& spec, const LinkLoad& load, double targ
   choice.hidden = choice.busy_s <= target_s;
   choice.spec = only.value_or(spec);
   choice.bottleneck_layer_is_better =
-      Selects(choice.spec.kind) && static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
+      IsSparse(choice.spec.kind) && static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
   return choice;
 }
 
@@ -344,7 +344,7 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
     CodecSpec fixed;
     if (policy.kind == PolicyKind::kUniform) {
       const CodecKind kind = policy.codec.value_or(CodecKind::kExact);
-      fixed = Selects(kind) ? TopKSpec(policy, link, policy.max_ratio) : DenseSpec(policy, kind);
+      fixed = IsSparse(kind) ? TopKSpec(policy, link, policy.max_ratio) : DenseSpec(policy, kind);
     }
     choices.push_back(!IsLossy(link) ? EstimateLink(Exact(), link, target_s)
                       : adaptive     ? LeastAggressiveHidingLevel(policy, link, target_s)

@@ -244,7 +244,7 @@ std::optional<Refused> CheckText(absl::string_view text, size_t max_bytes) {
     const size_t length = Utf8SequenceLength(text.substr(i));
     if (length == 0) return Refused{line, absl::StrCat("not UTF-8 at byte ", i)};
     const absl::string_view character = text.substr(i, length);
-    if (const int rune = OddCharacter(character); rune != 0 && !(rune == 0xFEFF && i == 0)) {
+    if (const int rune = UnprintableCharacter(character); rune != 0 && !(rune == 0xFEFF && i == 0)) {
       return Refused{line, absl::StrCat("the character ", CharacterName(character), " at byte ", i,
                                         ", which readers of YAML take differently, or not at all")};
     }

@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<PreparedFusedOp>> PrepareFusedOps(const opdag::Graph&
         return absl::InvalidArgumentError(absl::StrCat(types.Prefix(), "does not read output 0 of '", row[i - 1].op.name, "'"));
       }
     }
-    prepared.push_back({.op = std::move(types), .through = static_cast<int>(through), .wanted = wanted});
+    prepared.push_back({.op = std::move(types), .through = static_cast<int>(through), .keeps_output = wanted});
   }
   return prepared;
 }

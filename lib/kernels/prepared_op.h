@@ -37,8 +37,8 @@ struct PreparedOp {
 // Of a row that one kernel runs (Backend::PrepareFused).
 struct PreparedFusedOp {
   PreparedOp op;
-  int through = 0;     // which of its inputs is output 0 of the op before; of the first op: 0, and nothing
-  bool wanted = true;  // as FusedOp's
+  int through = 0;           // which of its inputs is output 0 of the op before; of the first op: 0, and nothing
+  bool keeps_output = true;  // as FusedOp's
 };
 
 // Errors: InvalidArgument for ids out of range.

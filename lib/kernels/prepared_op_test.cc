@@ -23,7 +23,7 @@ class PreparedRowTest : public ::testing::Test {
     ASSERT_TRUE(builder.status().ok()) << builder.status();
     graph_ = builder.graph();
   }
-  FusedOp Link(opdag::OpId op, bool wanted) const { return {.op = graph_.op(op), .wanted = wanted}; }
+  FusedOp Link(opdag::OpId op, bool wanted) const { return {.op = graph_.op(op), .keeps_output = wanted}; }
 
   opdag::Graph graph_;
 };
@@ -36,8 +36,8 @@ TEST_F(PreparedRowTest, EachOpKnowsWhereItReadsTheOneBefore) {
   EXPECT_EQ(ops[0].op.kind, OpKind::kTanh);
   EXPECT_EQ(ops[1].through, 1) << "the second addend";
   EXPECT_EQ(ops[2].through, 0);
-  EXPECT_FALSE(ops[0].wanted);
-  EXPECT_TRUE(ops[1].wanted);
+  EXPECT_FALSE(ops[0].keeps_output);
+  EXPECT_TRUE(ops[1].keeps_output);
   EXPECT_EQ(ops[1].op.inputs.size(), 2);
 }
 

@@ -118,7 +118,7 @@ absl::StatusOr<CodingSeconds> MessageSeconds(const compression::CodecSpec& spec,
 }
 
 absl::StatusOr<wire::CodecProfile> MeasureCodec(compression::CodecKind kind, const Timer& timer) {
-  const bool selects = compression::Selects(kind);
+  const bool selects = compression::IsSparse(kind);
   constexpr double kLowRatio = 2, kHighRatio = 20;
   const compression::CodecSpec spec = selects ? compression::TopK(kHighRatio) : compression::CodecSpec{.kind = kind};
   FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds message, MessageSeconds(spec, timer));

@@ -117,14 +117,14 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
   for (int round = 0; round < kMaxMemoryRounds; ++round) {
     FUSIONLLM_ASSIGN_OR_RETURN(ReplanOutcome outcome, scheduler::replan::Replan(request, stages, replan_options, options.stop));
     if (auto* refused = std::get_if<PlanError>(&outcome)) {
-      return wire::ReplanResult(TimedError(round == 0 ? *refused : refusal, cpu_seconds()));
+      return wire::ReplanResult(WithSearchTime(round == 0 ? *refused : refusal, cpu_seconds()));
     }
     ReplanResult& answer = std::get<ReplanResult>(outcome);
     FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit, FitStageMemory(workload, profiles, recompute, answer.plan, request));
     if (!misfit.has_value()) return wire::ReplanResult(DocumentOf(answer, context, cpu_seconds()));
     refusal = *std::move(misfit);
   }
-  return wire::ReplanResult(TimedError(refusal, cpu_seconds()));
+  return wire::ReplanResult(WithSearchTime(refusal, cpu_seconds()));
 }
 
 absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& given, const plan::Plan& plan,

@@ -257,7 +257,7 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
   }
   const double cpu_seconds = static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9;
   if (auto* refusal = std::get_if<PlanError>(&outcome)) {
-    planned.answer = TimedError(*refusal, cpu_seconds);
+    planned.answer = WithSearchTime(*refusal, cpu_seconds);
     planned.outcome = std::move(*refusal);
     return planned;
   }

@@ -51,7 +51,7 @@ class FakeBackend : public kernels::Backend {
     const auto found = rows.find(types);
     if (found == rows.end()) return nullptr;
     wanted.clear();
-    for (const kernels::FusedOp& op : row) wanted.push_back(op.wanted);
+    for (const kernels::FusedOp& op : row) wanted.push_back(op.keeps_output);
     return std::make_unique<FakeKernel>(found->second);
   }
   std::map<Types, std::set<std::pair<int, int>>> rows;  // outputs and inputs of all

@@ -256,7 +256,7 @@ plan::TiedParameter ReadTied(ObjectReader& in, int stages) {
   if (!in.ok()) return tied;
   const auto spec = compression::ParseCodecSpec(tied.codec);
   if (!spec.ok()) in.Fail("codec", std::string(spec.status().message()));
-  if (spec.ok() && compression::Selects(spec->kind)) in.Fail("codec", "is none that gradients of tied parameters travel as");
+  if (spec.ok() && compression::IsSparse(spec->kind)) in.Fail("codec", "is none that gradients of tied parameters travel as");
   return tied;
 }
 

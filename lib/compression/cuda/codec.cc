@@ -115,11 +115,11 @@ class CudaTensorCodec final : public TensorCodec {
     FUSIONLLM_RETURN_IF_ERROR(CheckEncode(spec, direction, values.size(), SizeOf(selection)));
     if (selection_out != nullptr) selection_out->elements = selection_out->kept = 0;
     if (direction == Direction::kBackward) {
-      if (Selects(spec.kind)) return EncodeMasked(spec, values, selection);
+      if (IsSparse(spec.kind)) return EncodeMasked(spec, values, selection);
       return EncodeDense(*CodecOf(GradientKind(spec.kind)).dense(), direction, values);
     }
     if (!spec.error_feedback) {
-      if (Selects(spec.kind)) return EncodeTopK(spec, values, nullptr, selection_out);
+      if (IsSparse(spec.kind)) return EncodeTopK(spec, values, nullptr, selection_out);
       return EncodeDense(*CodecOf(spec.kind).dense(), direction, values);
     }
     if (state == nullptr) return absl::InvalidArgumentError("error feedback needs an encoder state to keep its residual");
@@ -129,7 +129,7 @@ class CudaTensorCodec final : public TensorCodec {
           absl::StrCat("error feedback: the residual has ", state->residual_elements, " elements, the tensor ", values.size()));
     }
     FUSIONLLM_RETURN_IF_ERROR(Reserve(state->corrected, values.size_bytes()));
-    if (Selects(spec.kind)) return EncodeTopK(spec, values, state, selection_out);
+    if (IsSparse(spec.kind)) return EncodeTopK(spec, values, state, selection_out);
     return EncodeDenseWithFeedback(spec, values, state);
   }
 

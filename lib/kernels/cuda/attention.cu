@@ -234,7 +234,7 @@ class AttentionBase : public DeviceKernel {
   // Large heads need more shared memory than a kernel gets unasked.
   template <typename Kernel>
   absl::Status Allow(Kernel kernel, size_t bytes) const {
-    return Launched(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    return LaunchStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   }
 
   const Extents e_;
@@ -247,8 +247,8 @@ class Attention : public AttentionBase {
   absl::Status Run(const KernelArguments& arguments) override {
     const size_t shared = 2 * e_.TileBytes() + e_.RowBytes();
     FUSIONLLM_RETURN_IF_ERROR(Allow(AttentionForward<T>, shared));
-    return Launched(Launch(stream(), Grid(), kWarps * 32, shared, AttentionForward<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1), e_));
+    return LaunchStatus(Launch(stream(), Grid(), kWarps * 32, shared, AttentionForward<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1), e_));
   }
 };
 
@@ -266,12 +266,12 @@ class AttentionGrad : public AttentionBase {
     const size_t shared = 2 * e_.TileBytes() + 2 * e_.RowBytes();
     FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfQueries<T>, shared));
     FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfKeysAndValues<T>, shared));
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksFor(e_.batch * e_.heads * e_.length * 32), kThreads, 0, Deltas<T>,
-                                              arguments.inputs[1].as<T>(), dy, delta, e_)));
-    FUSIONLLM_RETURN_IF_ERROR(Launched(
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(Launch(stream(), BlocksFor(e_.batch * e_.heads * e_.length * 32), kThreads, 0, Deltas<T>,
+                                                  arguments.inputs[1].as<T>(), dy, delta, e_)));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(
         Launch(stream(), Grid(), kWarps * 32, shared, GradientOfQueries<T>, qkv, lse, dy, static_cast<const float*>(delta), dqkv, e_)));
-    return Launched(Launch(stream(), Grid(), kWarps * 32, shared, GradientOfKeysAndValues<T>, qkv, lse, dy,
-                           static_cast<const float*>(delta), dqkv, e_));
+    return LaunchStatus(Launch(stream(), Grid(), kWarps * 32, shared, GradientOfKeysAndValues<T>, qkv, lse, dy,
+                               static_cast<const float*>(delta), dqkv, e_));
   }
 };
 

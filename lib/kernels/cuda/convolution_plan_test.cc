@@ -120,7 +120,7 @@ TEST_F(ConvolutionPlanTest, OpsOfF32AreFloatsInAnyCase) {
 
 TEST_F(ConvolutionPlanTest, SpecsSayWhatTheyAre) {
   const ConvolutionShape shape{2, 6, 5, 8, 6, 5, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1};
-  EXPECT_EQ((ConvolutionSpec{ConvolutionPass::kGradWeight, ConvolutionNumbers::kBf16, shape}).ToString(),
+  EXPECT_EQ((ConvolutionSpec{ConvolutionPass::kGradWeight, ConvolutionPrecision::kBf16, shape}).ToString(),
             "the gradient of the weights of a convolution of [2, 6, 5, 8] to [2, 6, 5, 16] by 3x3 (stride 1x1, padding 1x1, "
             "dilation 1x1, groups 1) in bf16");
 }

@@ -85,7 +85,7 @@ class DeviceKernel : public Kernel {
  protected:
   cudaStream_t stream() const { return device_.stream(); }
   // What a launch answered, with the op's name.
-  absl::Status Launched(cudaError_t error) const {
+  absl::Status LaunchStatus(cudaError_t error) const {
     return error == cudaSuccess ? absl::OkStatus() : ToStatus(error, absl::StrCat(op_.Prefix(), "starting its kernel"));
   }
 

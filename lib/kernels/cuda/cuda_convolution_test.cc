@@ -14,7 +14,7 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-using Numbers = ConvolutionNumbers;
+using Numbers = ConvolutionPrecision;
 using Pass = ConvolutionPass;
 
 class CudaConvolutionTest : public TargetFixture<::testing::Test> {};
@@ -108,7 +108,7 @@ void ExpectRight(Device& device, const ConvolutionPlan& plan, const ConvolutionS
   Tensors t{.x = NormalDoubles(s.inputs(), "x"), .weight = NormalDoubles(s.weights(), "weight"), .y = NormalDoubles(s.outputs(), "y")};
   std::vector<double>& result = forward ? t.y : grad_input ? t.x : t.weight;
   const auto send = [&](std::vector<double>& numbers) {
-    const std::vector<std::byte> bytes = Encoded(numbers, spec.numbers);
+    const std::vector<std::byte> bytes = Encoded(numbers, spec.precision);
     tensor::MemoryBlock block = *device.memory().Allocate(bytes.size());
     EXPECT_TRUE(device.memory().CopyIn(block.data(), bytes.data(), bytes.size()).ok());
     return block;
@@ -129,9 +129,9 @@ void ExpectRight(Device& device, const ConvolutionPlan& plan, const ConvolutionS
   double square = 0;
   for (const double number : result) square += number * number;
   const double usual = std::sqrt(square / static_cast<double>(result.size()));
-  const std::vector<float> got = Decoded(bytes[0], spec.numbers);
+  const std::vector<float> got = Decoded(bytes[0], spec.precision);
   for (size_t i = 0; i < result.size(); ++i) {
-    const double rounding = spec.numbers == Numbers::kBf16 ? std::ldexp(std::abs(result[i]), -8) : 0;
+    const double rounding = spec.precision == Numbers::kBf16 ? std::ldexp(std::abs(result[i]), -8) : 0;
     ASSERT_NEAR(result[i], got[i], 1e-6 + 1e-5 * std::max(std::abs(result[i]), usual) + rounding) << "element " << i;
   }
 }

@@ -34,7 +34,7 @@ class CudaFusionTest : public TargetFixture<::testing::TestWithParam<DType>> {
         target_, [this](PreparedFusedOps ops) { return MakeFusedKernel(std::move(ops), *device_); }, row, accumulate);
   }
   static PreparedFusedOps Pair(const PreparedOp& first, const PreparedOp& second, int through, bool wanted) {
-    return {{.op = first, .wanted = wanted}, {.op = second, .through = through}};
+    return {{.op = first, .keeps_output = wanted}, {.op = second, .through = through}};
   }
 
   OpCase LayerNormCase(const Array& x) const {

@@ -77,7 +77,7 @@ class Device {
   void set_algorithm_choice(AlgorithmChoice choice) { algorithm_choice_ = choice; }
 
   // What the user of a library keeps as long as the device, null at first; goes before the stream does.
-  std::shared_ptr<void>& Kept(const std::string& library) { return kept_[library]; }
+  std::shared_ptr<void>& LibraryState(const std::string& library) { return kept_[library]; }
 
   // A check that kernels make of ids: `text` is what a message says before "at position 3 is 70000, not in [0, 50257)". Returns its number.
   int32_t AddCheck(std::string text, int64_t limit);

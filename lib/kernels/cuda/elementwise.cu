@@ -129,8 +129,8 @@ class Map : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return true; }
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, MapElements<T, Function>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), count, function_));
+    return LaunchStatus(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, MapElements<T, Function>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), count, function_));
   }
 
  private:
@@ -151,11 +151,11 @@ class Zip : public DeviceKernel {
     const T* b = arguments.inputs[1].as<T>();
     T* y = arguments.outputs[0].as<T>();
     if (same_)
-      return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ZipElements<T, Function>, a, b, y, count, Function()));
+      return LaunchStatus(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ZipElements<T, Function>, a, b, y, count, Function()));
     if (!fits_) return TooManyAxes(op_);
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, ZipBroadcast<T, Function>, a, b, y,
-                           StridedIndex::Broadcast(op_.in(0), op_.out(0)), StridedIndex::Broadcast(op_.in(1), op_.out(0)), count,
-                           Function()));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, ZipBroadcast<T, Function>, a, b, y,
+                               StridedIndex::Broadcast(op_.in(0), op_.out(0)), StridedIndex::Broadcast(op_.in(1), op_.out(0)), count,
+                               Function()));
   }
 
  private:
@@ -200,16 +200,16 @@ class Dropout : public DeviceKernel {
     const int64_t count = op_.out(0).elements();
     if (arguments.mode == Mode::kEvaluate || rate <= 0) {
       if (x == y) return absl::OkStatus();
-      return Launched(cudaMemcpyAsync(y, x, op_.outputs[0].bytes(), cudaMemcpyDeviceToDevice, stream()));
+      return LaunchStatus(cudaMemcpyAsync(y, x, op_.outputs[0].bytes(), cudaMemcpyDeviceToDevice, stream()));
     }
     const int64_t samples = op_.out(0).rank() > 0 ? op_.out(0).dim(0) : 1;
     const int64_t of_sample = samples > 0 ? count / samples : 0;
     const RandomStream random = RandomStream::Of(
         arguments.random.seed, absl::StrCat("dropout/", op_.attributes.Text("name", op_.name), "/step ", arguments.random.step));
     // Samples of a micro-batch follow each other, so their elements do.
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, DropElements<T>, x, y, count,
-                           static_cast<uint64_t>(arguments.random.first_sample * of_sample), random, static_cast<float>(rate),
-                           static_cast<float>(1 / (1 - rate))));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, DropElements<T>, x, y, count,
+                               static_cast<uint64_t>(arguments.random.first_sample * of_sample), random, static_cast<float>(rate),
+                               static_cast<float>(1 / (1 - rate))));
   }
 };
 
@@ -248,9 +248,9 @@ class AddRelu : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return input < 2; }
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ReluOfSums<T, kBackward>, arguments.inputs[0].as<T>(),
-                           arguments.inputs[1].as<T>(), kBackward ? arguments.inputs[2].as<T>() : nullptr, OutputAs<T>(arguments, 0),
-                           arguments.outputs[1].as<T>(), count));
+    return LaunchStatus(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ReluOfSums<T, kBackward>, arguments.inputs[0].as<T>(),
+                               arguments.inputs[1].as<T>(), kBackward ? arguments.inputs[2].as<T>() : nullptr, OutputAs<T>(arguments, 0),
+                               arguments.outputs[1].as<T>(), count));
   }
 };
 

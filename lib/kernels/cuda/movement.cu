@@ -47,7 +47,7 @@ class Constant : public DeviceKernel {
   template <typename T>
   absl::Status Fill(T* y, T value) {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, FillElements<T>, y, count, value));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, FillElements<T>, y, count, value));
   }
 };
 
@@ -57,7 +57,7 @@ class Copy : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return op_.outputs[0].dtype == op_.inputs[0].dtype; }
   absl::Status Run(const KernelArguments& arguments) override {
     if (arguments.outputs[0].data == arguments.inputs[0].data || op_.outputs[0].bytes() == 0) return absl::OkStatus();
-    return Launched(
+    return LaunchStatus(
         cudaMemcpyAsync(arguments.outputs[0].data, arguments.inputs[0].data, op_.outputs[0].bytes(), cudaMemcpyDeviceToDevice, stream()));
   }
 };
@@ -91,8 +91,8 @@ class Transpose : public DeviceKernel {
   template <typename T>
   absl::Status Gather(const KernelArguments& arguments) {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, GatherElements<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), strided_, count));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, GatherElements<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), strided_, count));
   }
 
   StridedIndex strided_;
@@ -125,9 +125,9 @@ class WindowKernel : public DeviceKernel {
   absl::Status CopyWindow(const Window& w, const AxisView& view) const {
     const size_t unit = static_cast<size_t>(view.inner) * ElementBytes();
     if (unit == 0 || view.extent == 0 || view.outer == 0) return absl::OkStatus();
-    return Launched(cudaMemcpy2DAsync(static_cast<std::byte*>(w.to) + w.to_begin * unit, w.to_extent * unit,
-                                      static_cast<const std::byte*>(w.from) + w.from_begin * unit, w.from_extent * unit, view.extent * unit,
-                                      view.outer, cudaMemcpyDeviceToDevice, stream()));
+    return LaunchStatus(cudaMemcpy2DAsync(static_cast<std::byte*>(w.to) + w.to_begin * unit, w.to_extent * unit,
+                                          static_cast<const std::byte*>(w.from) + w.from_begin * unit, w.from_extent * unit,
+                                          view.extent * unit, view.outer, cudaMemcpyDeviceToDevice, stream()));
   }
 };
 
@@ -178,7 +178,7 @@ class PadSlice : public WindowKernel {
   using WindowKernel::WindowKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t extent = op_.out(0).dim(Axis());
-    FUSIONLLM_RETURN_IF_ERROR(Launched(cudaMemsetAsync(arguments.outputs[0].data, 0, op_.outputs[0].bytes(), stream())));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(cudaMemsetAsync(arguments.outputs[0].data, 0, op_.outputs[0].bytes(), stream())));
     return CopyWindow({arguments.inputs[0].data, op_.in(0).dim(Axis()), 0, arguments.outputs[0].data, extent, Begin(extent)},
                       AroundAxis(op_.in(0), Axis()));
   }

@@ -89,8 +89,8 @@ class Reduce : public DeviceKernel {
     const auto kernel = kind_ == "max"    ? ReduceGroups<Kind::kMax, T>
                         : kind_ == "mean" ? ReduceGroups<Kind::kMean, T>
                                           : ReduceGroups<Kind::kSum, T>;
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, kernel, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), groups_));
+    return LaunchStatus(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, kernel,
+                               arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), groups_));
   }
 
  private:
@@ -103,9 +103,9 @@ class ReduceMaxGrad : public DeviceKernel {
  public:
   ReduceMaxGrad(PreparedOp op, Device& device) : DeviceKernel(std::move(op), device), groups_(Groups::Of(op_.in(0), ReducedAxes(op_))) {}
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, MaxGradOfGroups<T>,
-                           arguments.inputs[0].as<T>(), arguments.inputs[1].as<T>(), arguments.inputs[2].as<T>(),
-                           arguments.outputs[0].as<T>(), groups_));
+    return LaunchStatus(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, MaxGradOfGroups<T>,
+                               arguments.inputs[0].as<T>(), arguments.inputs[1].as<T>(), arguments.inputs[2].as<T>(),
+                               arguments.outputs[0].as<T>(), groups_));
   }
 
  private:
@@ -118,8 +118,8 @@ class BroadcastTo : public DeviceKernel {
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, BroadcastElements<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), StridedIndex::Broadcast(op_.in(0), op_.out(0)), count));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, BroadcastElements<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), StridedIndex::Broadcast(op_.in(0), op_.out(0)), count));
   }
 };
 
@@ -136,8 +136,8 @@ class SumTo : public DeviceKernel {
  public:
   SumTo(PreparedOp op, Device& device) : DeviceKernel(std::move(op), device), groups_(Groups::Of(op_.in(0), RepeatedAxes(op_))) {}
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, ReduceGroups<Kind::kSum, T>,
-                           arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), groups_));
+    return LaunchStatus(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, ReduceGroups<Kind::kSum, T>,
+                               arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), groups_));
   }
 
  private:

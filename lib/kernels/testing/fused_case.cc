@@ -105,7 +105,7 @@ Array UpcastToF32(const Array& array) {
 std::vector<PreparedFusedOp> PreparedRow(const RowCase& row, const std::vector<bool>& wanted) {
   std::vector<PreparedFusedOp> prepared;
   for (size_t i = 0; i < row.size(); ++i) {
-    prepared.push_back({.op = row[i].op_case.op, .through = row[i].through, .wanted = i >= wanted.size() || wanted[i]});
+    prepared.push_back({.op = row[i].op_case.op, .through = row[i].through, .keeps_output = i >= wanted.size() || wanted[i]});
   }
   return prepared;
 }

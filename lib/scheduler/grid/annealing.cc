@@ -272,7 +272,7 @@ class Annealer {
 Grid Anneal(const GridProblem& problem, const Grid& start, int64_t evaluations, Rng& rng) {
   Annealer annealer(problem, start);
   annealer.Run(evaluations, rng);
-  return Realise(problem, annealer.Best(problem));
+  return OrderPartition(problem, annealer.Best(problem));
 }
 
 }  // namespace fusionllm::scheduler::grid

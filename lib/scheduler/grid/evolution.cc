@@ -10,7 +10,7 @@ namespace {
 
 // A partition's cost with the best order and matchings.
 double PartitionCost(const GridProblem& problem, const Grid& partition) {
-  const Grid grid = Realise(problem, partition);
+  const Grid grid = OrderPartition(problem, partition);
   return ScoreGrid(problem, grid).total_s();
 }
 
@@ -189,7 +189,7 @@ GridPlan Evolve(const GridProblem& problem, uint64_t seed, const EvolutionOption
     if (member.cost <= worse.cost) worse = std::move(member);
   }
   const auto best = std::min_element(population.begin(), population.end(), [](const auto& a, const auto& b) { return a.cost < b.cost; });
-  plan.grid = Realise(problem, PartitionOf(best->groups, problem.stages()));
+  plan.grid = OrderPartition(problem, PartitionOf(best->groups, problem.stages()));
   plan.cost = ScoreGrid(problem, plan.grid);
   return plan;
 }

@@ -113,7 +113,7 @@ GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions
   std::vector<std::pair<double, Grid>> layouts;
   const auto add = [&](const Grid& partition) {
     ++plan.evaluations;
-    Grid grid = Realise(problem, partition);
+    Grid grid = OrderPartition(problem, partition);
     const double cost = ScoreGrid(problem, grid).total_s();
     for (const auto& [known, layout] : layouts) {
       if (known == cost) return;  // as good as the same; diversity is worth more

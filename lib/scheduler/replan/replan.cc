@@ -69,27 +69,28 @@ class Replanner {
     if (stays_.has_value()) {
       starts_.push_back(*stays_);
     } else {
-      for (const Assignment& filled : Fill(problem_, *present)) AddStart(filled);
+      for (const Assignment& filled : ReassignStages(problem_, *present)) AddStart(filled);
     }
     FUSIONLLM_RETURN_IF_ERROR(AddPlansOfOthers());
     if (problem_.Stopped()) return absl::CancelledError("planning was stopped");
     if (starts_.empty()) return ReplanOutcome(ExplainInfeasible(problem_, evaluator_));
-    std::stable_sort(starts_.begin(), starts_.end(), [](const Scored& a, const Scored& b) { return a.total_s < b.total_s; });
+    std::stable_sort(starts_.begin(), starts_.end(),
+                     [](const ScoredAssignment& a, const ScoredAssignment& b) { return a.total_s < b.total_s; });
     if (starts_.size() > kClimbs) starts_.resize(kClimbs);
     const TotalSeconds total = [this](const Assignment& a, const Evaluation& e) { return Total(a, e); };
-    std::vector<Scored> finalists = starts_;
-    for (const Scored& start : starts_) {
+    std::vector<ScoredAssignment> finalists = starts_;
+    for (const ScoredAssignment& start : starts_) {
       finalists.push_back(
           HillClimb(problem_, evaluator_, start, total, std::max<int64_t>(1, options_.evaluations / static_cast<int64_t>(starts_.size()))));
     }
     if (problem_.Stopped()) return absl::CancelledError("planning was stopped");
     // The quick evaluation fixes the depth of the pipeline by a formula; the last word has the search over depths.
-    for (Scored& finalist : finalists) {
+    for (ScoredAssignment& finalist : finalists) {
       finalist.evaluation = evaluator_.Evaluate(finalist.assignment, Effort::kFull);
       finalist.total_s = Total(finalist.assignment, finalist.evaluation);
     }
-    const Scored& best =
-        *std::min_element(finalists.begin(), finalists.end(), [](const Scored& x, const Scored& y) { return x.total_s < y.total_s; });
+    const ScoredAssignment& best = *std::min_element(
+        finalists.begin(), finalists.end(), [](const ScoredAssignment& x, const ScoredAssignment& y) { return x.total_s < y.total_s; });
     return ReplanOutcome(Decide(best));
   }
 
@@ -122,7 +123,7 @@ class Replanner {
       why_not_ = PlanErrorFor(problem_, present, evaluation).message;
       return;
     }
-    stays_ = Scored{present, evaluation, 0};
+    stays_ = ScoredAssignment{present, evaluation, 0};
     stays_->total_s = Total(present, evaluation);
   }
 
@@ -158,7 +159,7 @@ class Replanner {
     return absl::OkStatus();
   }
 
-  ReplanResult Decide(const Scored& best) {
+  ReplanResult Decide(const ScoredAssignment& best) {
     ReplanResult answer;
     const double step_s = options_.bias * best.evaluation.step_s;
     if (!stays_.has_value()) {
@@ -191,7 +192,7 @@ class Replanner {
   }
 
   // What is gained may be steps, not their time: plans whose codecs lose less need fewer of them.
-  std::string OfLoss(const Scored& best, absl::string_view conjunction, double present_cost_s) const {
+  std::string OfLoss(const ScoredAssignment& best, absl::string_view conjunction, double present_cost_s) const {
     const double loss = best.evaluation.loss_cost, present_loss = stays_->evaluation.loss_cost;
     if (loss == present_loss) return "";
     return absl::StrFormat(
@@ -209,9 +210,9 @@ class Replanner {
                            base::Pluralize(options_.steps_left, "step"), options_.steps_left == 1 ? "does" : "do");
   }
 
-  void Take(const Scored& best, ReplanResult& answer) {
+  void Take(const ScoredAssignment& best, ReplanResult& answer) {
     answer.plan = CompletePlan(problem_, evaluator_, best.assignment, kPlannerName);
-    answer.migration = migrations_.To(best.assignment);
+    answer.migration = migrations_.MigrationTo(best.assignment);
   }
 
   static std::string Moves(const Migration& migration) {
@@ -228,8 +229,8 @@ class Replanner {
   Evaluator evaluator_;
   MigrationModel migrations_;
   std::string why_not_;
-  std::optional<Scored> stays_;  // the running plan, if it can go on
-  std::vector<Scored> starts_;
+  std::optional<ScoredAssignment> stays_;  // the running plan, if it can go on
+  std::vector<ScoredAssignment> starts_;
 };
 
 }  // namespace

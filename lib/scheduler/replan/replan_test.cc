@@ -233,7 +233,7 @@ TEST(ReplanTest, TransfersTakeAsLongAsTheBusiestLinkOrResource) {
   const Restore restore{.bytes_per_s = 0.5e6, .latency_s = 0.25};
   const MigrationModel model(problem, running, restore);
   const Assignment to{{0, present->begins[1] - 2}, {0, 1}};
-  const Migration migration = model.To(to);
+  const Migration migration = model.MigrationTo(to);
   ASSERT_THAT(migration.moved, SizeIs(3));
   EXPECT_EQ(migration.moved[0], (MovedOp{"op1", "paris-0", "tokyo-0", 3'000'000}));
   EXPECT_EQ(migration.moved[1], (MovedOp{"op2", "paris-0", "tokyo-0", 3'000'000}));
@@ -241,7 +241,7 @@ TEST(ReplanTest, TransfersTakeAsLongAsTheBusiestLinkOrResource) {
   EXPECT_EQ(migration.bytes, 9'000'000);
   EXPECT_DOUBLE_EQ(migration.transfer_s, 0.25 + 3e6 / 0.5e6);  // the link needs 0.05 + 6 s
   EXPECT_DOUBLE_EQ(model.TransferSeconds(to), migration.transfer_s);
-  EXPECT_DOUBLE_EQ(MigrationModel(problem, running, {.bytes_per_s = 1e9}).To(to).transfer_s, 0.05 + 6.0);
+  EXPECT_DOUBLE_EQ(MigrationModel(problem, running, {.bytes_per_s = 1e9}).MigrationTo(to).transfer_s, 0.05 + 6.0);
 }
 
 TEST(ReplanTest, TiedWeightsTravelOnceToADeviceAndNotWhereTheyAre) {
@@ -253,7 +253,7 @@ TEST(ReplanTest, TiedWeightsTravelOnceToADeviceAndNotWhereTheyAre) {
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
   const RunningPlan running = {{"paris-0", {"tokens", "labels", "op0", "op1"}}, {"paris-1", {"op2", "loss"}}};
   const MigrationModel model(problem, running, {});
-  const Migration together = model.To({{0}, {0}});
+  const Migration together = model.MigrationTo({{0}, {0}});
   ASSERT_THAT(together.moved, SizeIs(2));
   EXPECT_EQ(together.moved[0].bytes, 3'000'000);
   EXPECT_EQ(together.moved[1].bytes, 0) << "paris-0 has the weights of 'loss': they are those of 'op0'";
@@ -341,7 +341,7 @@ TEST_P(RandomChange, IsNeverWorseThanStayingNorThanAPlanFromScratch) {
   }
   if (std::holds_alternative<PlannedPipeline>(*fresh)) {
     ReplanResult scratch{.decision = Decision::kMove, .plan = std::get<PlannedPipeline>(*fresh)};
-    scratch.migration = model.To(*AssignmentOf(problem, Running(scratch.plan)));
+    scratch.migration = model.MigrationTo(*AssignmentOf(problem, Running(scratch.plan)));
     EXPECT_LE(total_s, TotalOf(scratch, options) * (1 + 2e-3)) << answer.reason;  // depths within kDepthTolerance are as good
   }
   // What moves is the difference between the two plans.
