@@ -62,24 +62,24 @@ class StageAnnealing {
     Crossing before;      // from the part before it
   };
   // Of the parts up to some point: the way so far, what is late so far, the longest pass or message.
-  struct Way {
-    double way_s = 0, late_s = 0, longest_s = 0;
+  struct Prefix {
+    double path_s = 0, excess_s = 0, longest_s = 0;
   };
 
   double Seconds(const std::vector<std::vector<double>>& sums, int begin, int end, int device) const {
     const Device& d = problem_.request().devices[device];
     return (sums[d.cost_class][end] - sums[d.cost_class][begin]) * d.time_scale;
   }
-  double Late(double seconds) const { return std::max(0.0, seconds - target_s_); }
+  double Excess(double seconds) const { return std::max(0.0, seconds - target_s_); }
   // `before` is left as it is.
   void SetPart(Part& part, int begin, int end, int device) const;
   Crossing CrossingOf(int cut, int src, int dst) const;
-  void GoOn(Way& way, double whole_s, const Crossing& before, const Part& part) const;
-  static double WayOf(const Crossing& before, const Part& part);
+  void ExtendPrefix(Prefix& prefix, double whole_s, const Crossing& before, const Part& part) const;
+  static double PathSeconds(const Crossing& before, const Part& part);
   static double SlowerOf(const Crossing& crossing) { return std::max(crossing.there_s, crossing.back_s); }
-  double LateOf(int first, int last, double shift_s) const;
-  double EndOf(const Way& way) const;
-  double Energy() const { return EndOf(ways_.back()) + exchange_s_ + load_late_s_; }
+  double ExcessOf(int first, int last, double shift_s) const;
+  double EndOf(const Prefix& prefix) const;
+  double Energy() const { return EndOf(prefixes_.back()) + exchange_s_ + load_excess_s_; }
   template <class PartAt>
   double ExchangeSeconds(size_t count, const PartAt& at) const;
   double ExchangeOfParts() const;
@@ -87,16 +87,16 @@ class StageAnnealing {
   void AddLoad(const Crossing& crossing, int sign);
   void Start(const Assignment& start);
   void Total();
-  void FindWays();
+  void ComputePrefixes();
   void FindUnused();
-  int Furthest(int begin, int last, int device, double way_s) const;
+  int Furthest(int begin, int last, int device, double path_s) const;
   bool Fits(const Part& part, int in_flight) const;
 
-  void Draft(int first, int last);
-  void Give(int device, int length) { draft_.emplace_back(device, length); }
-  bool Lay(bool refill, double limit);
+  void StartDraft(int first, int last);
+  void AppendToDraft(int device, int length) { draft_.emplace_back(device, length); }
+  bool Rebuild(bool refill, double limit);
   bool Propose(double limit, bool refill);
-  void Take();
+  void Accept();
   bool Move(double limit, grid::Rng& rng);
   bool MoveTarget(double limit, grid::Rng& rng);
   bool ShiftCuts(double limit, grid::Rng& rng);
@@ -115,7 +115,7 @@ class StageAnnealing {
   std::vector<int> unused_;
   std::vector<char> used_;  // by device: scratch
   std::vector<Part> parts_;
-  std::vector<Way> ways_;  // behind each part; [0]: before the first
+  std::vector<Prefix> prefixes_;  // behind each part; [0]: before the first
   // By part: what is late of it and of the shared link before it by how much more than the target, but for `share_` of the whole way, which
   // most moves change; and the longest pass or message from there on.
   struct Base {
@@ -124,12 +124,12 @@ class StageAnnealing {
   std::vector<Base> bases_;
   std::vector<double> longest_behind_s_;
   std::vector<double> load_s_;  // by shared resource: of a micro-batch
-  double share_ = 1, target_s_ = 0, whole_s_ = 0, load_late_s_ = 0, exchange_s_ = 0;
+  double share_ = 1, target_s_ = 0, whole_s_ = 0, load_excess_s_ = 0, exchange_s_ = 0;
   // What the parts first_ .. last_ - 1 are to become.
   int first_ = 0, last_ = 0;
   std::vector<std::pair<int, int>> draft_;  // devices and lengths
   bool snap_ = false;                       // cuts to where little is alive
-  std::vector<Part> laid_;
+  std::vector<Part> rebuilt_;
   Crossing behind_;  // into last_
   int64_t work_ = 0;
 };
