@@ -271,7 +271,7 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
     return *word.note != '\0' ? word.note : DidYouMean(word.path);
   }
   for (const models::Family* family : job ? models::AllFamilies() : std::vector<const models::Family*>()) {
-    for (const models::ForeignWord& word : family->facts().foreign_words) {
+    for (const models::FieldSynonym& word : family->facts().synonyms) {
       if (folded == word.folded) return DidYouMean(word.path);
     }
   }

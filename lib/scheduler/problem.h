@@ -50,7 +50,7 @@ struct CutTraffic {
 
 class Problem {
  public:
-  // Errors: InvalidArgument as Validate. A PlanError when constraints cannot be met whatever the strategy: no executor left, unknown device
+  // Errors: InvalidArgument as Validate. A PlanError when constraints cannot be met whatever the planner: no executor left, unknown device
   // names, a pin that matches no op, contradictory pins, more stages than ops or executors.
   static absl::StatusOr<std::variant<std::unique_ptr<Problem>, PlanError>> Create(const PlanRequest& request, StopFunction stop = nullptr);
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/problem.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 
@@ -19,7 +19,7 @@ TEST(ProblemMemory, BoundsWithRecomputationAreBoundsOfEveryPlansStages) {
     PlanRequest request = testing::RandomRequest(seed, {.max_ops = 24, .max_devices = 6, .max_micro_batches = 8, .tight_memory = false});
     request.recompute = true;
     if (seed % 4 != 0) testing::AddBlocks(request, seed);
-    request.step_exchange = false;
+    request.coordinates_steps = false;
     const auto problem = ProblemOf(request);
     if (problem == nullptr) continue;
     const absl::StatusOr<PlanOutcome> outcome = MakePlan("random", request);

@@ -153,8 +153,8 @@ class GridSearch {
     };
     std::vector<int> slowest, smallest;
     for (const std::vector<int>& row : grid.devices) {
-      slowest.push_back(
-          *std::max_element(row.begin(), row.end(), [&](int a, int b) { return WholeSeconds(problem_, a) < WholeSeconds(problem_, b); }));
+      slowest.push_back(*std::max_element(row.begin(), row.end(),
+                                          [&](int a, int b) { return WholeModelSeconds(problem_, a) < WholeModelSeconds(problem_, b); }));
       smallest.push_back(
           *std::min_element(row.begin(), row.end(), [&](int a, int b) { return problem_.UsableMemory(a) < problem_.UsableMemory(b); }));
     }
@@ -220,7 +220,8 @@ class GridSearch {
                                     [&](const std::vector<int>& row) { return std::find(row.begin(), row.end(), device) != row.end(); });
       if (!used) unused.push_back(device);
     }
-    std::stable_sort(unused.begin(), unused.end(), [&](int a, int b) { return WholeSeconds(problem_, a) < WholeSeconds(problem_, b); });
+    std::stable_sort(unused.begin(), unused.end(),
+                     [&](int a, int b) { return WholeModelSeconds(problem_, a) < WholeModelSeconds(problem_, b); });
     return unused;
   }
 
