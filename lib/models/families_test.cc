@@ -149,7 +149,7 @@ TEST(FamiliesTest, RecipesKnowEveryPreset) {
   }
 }
 
-TEST(FamiliesTest, ForeignWordsAreFolded) {
+TEST(FamiliesTest, SynonymsAreFolded) {
   for (const Family* family : AllFamilies()) {
     for (const FieldSynonym& word : family->facts().synonyms) EXPECT_EQ(base::FoldName(word.folded), word.folded);
   }
