@@ -165,7 +165,7 @@ void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward,
 }
 
 template <bool kPlain>
-void PipelineSimulator::AcquireLinks(const PipelineInput& input, int link, bool forward, double now_s) {
+void PipelineSimulator::TransmitNext(const PipelineInput& input, int link, bool forward, double now_s) {
   const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
   Transmit<kPlain>(channel, link, forward, now_s);
   int& waiting = (forward ? forward_waiting_ : backward_waiting_)[link];
@@ -276,7 +276,7 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
     switch (event.kind) {
       case kForwardsTurn:
       case kBackwardsTurn:
-        AcquireLinks<kPlain>(input, event.id, event.kind == kForwardsTurn, event.at_s);
+        TransmitNext<kPlain>(input, event.id, event.kind == kForwardsTurn, event.at_s);
         continue;
       case kTiedTurn:
         TransmitTied<kPlain>(input, event.id, event.at_s);

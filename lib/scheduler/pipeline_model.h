@@ -190,7 +190,7 @@ class PipelineSimulator {
   void Send(const PipelineInput& input, int link, bool forward, double now_s);
   // The message of a link that waits longest goes on its way.
   template <bool kPlain>
-  void AcquireLinks(const PipelineInput& input, int link, bool forward, double now_s);
+  void TransmitNext(const PipelineInput& input, int link, bool forward, double now_s);
   template <bool kPlain>
   void Transmit(const Channel& channel, int link, bool forward, double now_s);
   // A worker's gradients are complete: those of its shared parameters go on their way.
