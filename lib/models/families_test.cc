@@ -149,9 +149,9 @@ TEST(FamiliesTest, RecipesKnowEveryPreset) {
   }
 }
 
-TEST(FamiliesTest, ForeignWordsAreFolded) {
+TEST(FamiliesTest, SynonymsAreFolded) {
   for (const Family* family : AllFamilies()) {
-    for (const FieldSynonym& word : family->facts().synonyms) EXPECT_EQ(base::FoldName(word.folded), word.folded);
+    for (const FieldSynonym& word : family->facts().synonyms) EXPECT_EQ(base::NormalizeName(word.folded), word.folded);
   }
 }
 

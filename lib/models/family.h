@@ -46,7 +46,7 @@ enum class Samples { kTokens, kImages };
 
 // What other programs call a field of spec.model.config, where a job has it by mistake.
 struct FieldSynonym {
-  const char* folded;  // base::FoldName of it
+  const char* folded;  // base::NormalizeName of it
   const char* path;    // of the field that is meant
 };
 

@@ -110,7 +110,7 @@ class Evaluator {
   void FindTied();
   void SetTiedCodec(size_t exchange, size_t codec);
   void ChooseTiedCodecs(Evaluation& evaluation);
-  void SqueezeTied();
+  void CompressTied();
   std::string WhyTiedCodec(size_t exchange);
   void AddExchanges(PlannedPipeline& plan);
   double ExchangeSeconds(const TiedExchange& exchange) const;

@@ -77,7 +77,7 @@ bool Evaluator::EgressFits(Evaluation& evaluation) const {
 void Evaluator::KeepWithinEgress(double target_s) {
   const PlanRequest& request = problem_.request();
   if (!request.max_egress_bytes.has_value()) return;
-  SqueezeTied();
+  CompressTied();
   std::map<absl::string_view, double> kept_of_dense;  // of sites that send too much: the share of their bytes that is left
   std::vector<LinkTraffic> slower;
   const double seconds = std::max(kMinTargetSeconds, target_s);

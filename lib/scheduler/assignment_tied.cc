@@ -89,7 +89,7 @@ void Evaluator::ChooseTiedCodecs(Evaluation& evaluation) {
 }
 
 // Where a site would send too much: harder codecs for what stages share, all of them one after the other, before links are squeezed.
-void Evaluator::SqueezeTied() {
+void Evaluator::CompressTied() {
   Evaluation unused;
   for (size_t e = 0; e < tied_.size(); ++e) {
     const size_t codecs = problem_.request().tied[tied_choices_[e].parameter].codecs.size();

@@ -50,7 +50,7 @@ bool SpeedUpEnd(PipelineInput& input, const Bottleneck& bottleneck) {
     for (StageTiming& timing : input.stages) timing.update_s *= kLess;
   } else if (bottleneck.kind == Bottleneck::Kind::kNorm) {
     for (auto* messages : {&input.reports, &input.decisions}) {
-      for (EndMessage& message : *messages) message.seconds *= kLess;
+      for (StepEndMessage& message : *messages) message.seconds *= kLess;
     }
   } else if (bottleneck.kind == Bottleneck::Kind::kTied) {
     for (TiedMessage& tied : input.tied) {
@@ -111,7 +111,7 @@ void SpeedUp(PipelineInput& input, const Simulation& simulation, const Bottlenec
   for (TiedMessage& tied : input.tied) SpeedUpChannel(tied.channel, tied.from, tied.to, simulation, bottleneck);
   if (bottleneck.kind != Bottleneck::Kind::kLatency) return;
   for (auto* messages : {&input.reports, &input.decisions}) {
-    for (EndMessage& message : *messages) {
+    for (StepEndMessage& message : *messages) {
       if (Concerns(bottleneck, simulation, message.from, message.to)) message.seconds -= kProbedSpeedUp * message.latency_s;
     }
   }
@@ -130,8 +130,8 @@ std::vector<double> ExchangeSeconds(const PipelineInput& input) {
 
 double NormSeconds(const PipelineInput& input) {
   double report_s = 0, decision_s = 0;
-  for (const EndMessage& message : input.reports) report_s = std::max(report_s, message.seconds);
-  for (const EndMessage& message : input.decisions) decision_s = std::max(decision_s, message.seconds);
+  for (const StepEndMessage& message : input.reports) report_s = std::max(report_s, message.seconds);
+  for (const StepEndMessage& message : input.decisions) decision_s = std::max(decision_s, message.seconds);
   return report_s + decision_s;
 }
 

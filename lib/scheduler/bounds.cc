@@ -197,8 +197,8 @@ std::vector<double> RatesOfSpanningTree(const Problem& problem) {
 }
 
 // That any plan has: as many as were asked for, and as many as it takes until the largest devices together have what the job needs with
-// one micro-batch in flight. What stages need adds up to that or more (Problem::NeedAlone), as a refusal for memory says, too. Memory that
-// was lowered for a search proves nothing.
+// one micro-batch in flight. What stages need adds up to that or more (Problem::StandaloneBytes), as a refusal for memory says, too. Memory
+// that was lowered for a search proves nothing.
 int FewestStages(const Problem& problem) {
   const int asked = problem.min_stages(), most = std::max(1, problem.positions() - problem.first_cut() + 1);
   const PlanRequest& request = problem.request();
@@ -207,7 +207,7 @@ int FewestStages(const Problem& problem) {
   std::vector<int64_t> memories;
   for (const int device : problem.usable()) memories.push_back(problem.UsableMemory(device));
   std::sort(memories.rbegin(), memories.rend());
-  const int64_t whole = problem.NeedAlone(0, problem.positions());
+  const int64_t whole = problem.StandaloneBytes(0, problem.positions());
   int64_t together = 0;
   int stages = 0;
   while (stages < static_cast<int>(memories.size()) && together < whole) together += memories[stages++];
@@ -224,13 +224,13 @@ LowerBound CutBytes(const Problem& problem, int stages, const std::vector<double
   const double bytes = min_bytes[stages - 2], rate = FastestRate(problem);
   bound.holds = true;
   bound.seconds = rate > 0 ? problem.request().micro_batches * bytes / rate : 0;
-  bound.why =
-      absl::StrFormat("%s at least%s: between two of them each of %s sends %s or more, over %s/s at most", base::Pluralize(stages, "stage"),
-                      stages > problem.min_stages()
-                          ? absl::StrCat(", since the job needs ", SizeText(static_cast<double>(problem.NeedAlone(0, problem.positions()))),
-                                         " with one micro-batch in flight")
-                          : "",
-                      base::Pluralize(problem.request().micro_batches, "micro-batch", "micro-batches"), SizeText(bytes), SizeText(rate));
+  bound.why = absl::StrFormat(
+      "%s at least%s: between two of them each of %s sends %s or more, over %s/s at most", base::Pluralize(stages, "stage"),
+      stages > problem.min_stages()
+          ? absl::StrCat(", since the job needs ", SizeText(static_cast<double>(problem.StandaloneBytes(0, problem.positions()))),
+                         " with one micro-batch in flight")
+          : "",
+      base::Pluralize(problem.request().micro_batches, "micro-batch", "micro-batches"), SizeText(bytes), SizeText(rate));
   return bound;
 }
 

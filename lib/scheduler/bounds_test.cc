@@ -69,7 +69,7 @@ TEST(BoundsTest, AJobThatNoDeviceHoldsAloneMustSend) {
   PlanRequest request = FourOps();
   request.memory_headroom = 0;
   const std::unique_ptr<Problem> roomy = ProblemOf(request);
-  const auto whole = static_cast<double>(roomy->NeedAlone(0, roomy->positions()));
+  const auto whole = static_cast<double>(roomy->StandaloneBytes(0, roomy->positions()));
   ASSERT_GT(whole, 1000);
   const auto with = [&](double share) {
     for (Device& device : request.devices)

@@ -61,7 +61,7 @@ class Alternatives {
     Evaluation best_evaluation;
     std::string place;
     const auto consider = [&](const Assignment& other, const std::string& what) {
-      if (!problem_.MayHave(other.devices.size())) return;
+      if (!problem_.AllowsStages(other.devices.size())) return;
       const Evaluation evaluation = evaluator_.Evaluate(other, Effort::kFull);
       if (!evaluation.feasible()) return;
       if (!place.empty() && !Better(evaluation, other.devices.size(), best_evaluation, best.devices.size())) return;

@@ -213,14 +213,14 @@ class OpFenceSearch {
     const bool may_skip = order.size() > static_cast<size_t>(problem_.min_stages());
     for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, kResults)) Consider(result.assignment);
     // The closed form undervalues stages that only the schedule can use well: let the simulator see everybody at work, too.
-    if (may_skip && order.size() < kAllAtWorkBelow && problem_.MayHave(order.size())) {
+    if (may_skip && order.size() < kAllAtWorkBelow && problem_.AllowsStages(order.size())) {
       for (const ChainSearch::Result& result : Chain().Partition(order, false, kResults)) Consider(result.assignment);
     }
   }
 
   // On the device that is fastest alone: what no link can forbid.
   void ConsiderOneStage() {
-    if (!problem_.MayHave(1)) return;
+    if (!problem_.AllowsStages(1)) return;
     std::vector<int> devices = problem_.usable();
     const size_t count = std::min(kOnesTried, devices.size());
     const auto seconds = [&](int d) {

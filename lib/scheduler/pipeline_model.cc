@@ -161,19 +161,19 @@ void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward,
       return;
     }
   }
-  Carry<kPlain>(channel, link, forward, now_s);
+  Transmit<kPlain>(channel, link, forward, now_s);
 }
 
 template <bool kPlain>
-void PipelineSimulator::TakeTurn(const PipelineInput& input, int link, bool forward, double now_s) {
+void PipelineSimulator::TransmitNext(const PipelineInput& input, int link, bool forward, double now_s) {
   const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
-  Carry<kPlain>(channel, link, forward, now_s);
+  Transmit<kPlain>(channel, link, forward, now_s);
   int& waiting = (forward ? forward_waiting_ : backward_waiting_)[link];
   if (--waiting > 0) Push(link_free_s_[channel.shared_links.front().shared_link], forward ? kForwardsTurn : kBackwardsTurn, link);
 }
 
 template <bool kPlain>
-void PipelineSimulator::Carry(const Channel& channel, int link, bool forward, double now_s) {
+void PipelineSimulator::Transmit(const Channel& channel, int link, bool forward, double now_s) {
   const auto kind = forward ? TimelineSpan::Kind::kForwardMessage : TimelineSpan::Kind::kBackwardMessage;
   const int micro_batch = kPlain ? 0 : (forward ? forward_sent_ : backward_sent_)[link]++;
   const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(kind, link, micro_batch);
@@ -210,7 +210,7 @@ void PipelineSimulator::SendTied(const PipelineInput& input, int worker, double 
 }
 
 template <bool kPlain>
-void PipelineSimulator::CarryTied(const PipelineInput& input, int message, double now_s) {
+void PipelineSimulator::TransmitTied(const PipelineInput& input, int message, double now_s) {
   const TiedMessage& tied = input.tied[message];
   const Channel& channel = tied.channel;
   TiedState& state = tied_states_[message];
@@ -231,7 +231,7 @@ void PipelineSimulator::CarryTied(const PipelineInput& input, int message, doubl
   if (state.pieces == 0) state.begin_s = std::max(now_s, carried_s - longest_s);
   if (++state.pieces < tied.pieces) return Push(carried_s, kTiedTurn, message);
   const double arrives_s = carried_s + channel.latency_s;
-  tied_heard_s_[tied.to] = std::max(tied_heard_s_[tied.to], arrives_s);
+  tied_received_s_[tied.to] = std::max(tied_received_s_[tied.to], arrives_s);
   if (tied.before_report) tied_before_s_[tied.to] = std::max(tied_before_s_[tied.to], arrives_s);
   if (!kPlain && spans_ != nullptr) {
     spans_->Add({TimelineSpan::Kind::kTiedMessage, message, 0, state.begin_s, carried_s, state.sent_s, arrives_s});
@@ -246,11 +246,11 @@ double PipelineSimulator::FinishStep(const PipelineInput& input) {
   ready_s_.resize(workers_);
   decided_s_.resize(workers_);  // of a worker that does not decide: when it can report
   for (int w = 0; w < workers_; ++w) {
-    ready_s_[w] = std::max(states_[w].end_s, tied_heard_s_[w]);
+    ready_s_[w] = std::max(states_[w].end_s, tied_received_s_[w]);
     decided_s_[w] = std::max(states_[w].end_s, tied_before_s_[w]);
   }
-  for (const EndMessage& m : input.reports) decided_s_[m.to] = std::max(decided_s_[m.to], decided_s_[m.from] + m.seconds);
-  for (const EndMessage& m : input.decisions) ready_s_[m.to] = std::max(ready_s_[m.to], decided_s_[m.from] + m.seconds);
+  for (const StepEndMessage& m : input.reports) decided_s_[m.to] = std::max(decided_s_[m.to], decided_s_[m.from] + m.seconds);
+  for (const StepEndMessage& m : input.decisions) ready_s_[m.to] = std::max(ready_s_[m.to], decided_s_[m.from] + m.seconds);
   double period_s = 0;
   for (int w = 0; w < workers_; ++w) {
     const double reported_s = std::max(states_[w].end_s, tied_before_s_[w]);
@@ -276,10 +276,10 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
     switch (event.kind) {
       case kForwardsTurn:
       case kBackwardsTurn:
-        TakeTurn<kPlain>(input, event.id, event.kind == kForwardsTurn, event.at_s);
+        TransmitNext<kPlain>(input, event.id, event.kind == kForwardsTurn, event.at_s);
         continue;
       case kTiedTurn:
-        CarryTied<kPlain>(input, event.id, event.at_s);
+        TransmitTied<kPlain>(input, event.id, event.at_s);
         continue;
       case kForwardDone:
         worker = worker_of(event.id);
@@ -326,7 +326,7 @@ void PipelineSimulator::Start(const PipelineInput& input) {
   forward_waiting_.assign(input.links.size(), 0);
   backward_waiting_.assign(input.links.size(), 0);
   tied_states_.assign(input.tied.size(), {});
-  tied_heard_s_.assign(workers_, 0);
+  tied_received_s_.assign(workers_, 0);
   tied_before_s_.assign(workers_, 0);
   tail_s_.assign(input.stages.size(), -std::numeric_limits<double>::infinity());
   max_s_ = std::numeric_limits<double>::infinity();
@@ -341,7 +341,7 @@ void PipelineSimulator::FindTails(const PipelineInput& input) {
     if (tied.from != 0 || !tied.before_report) continue;
     double carried_s = 0;
     for (const LinkOccupancy& use : tied.channel.shared_links) carried_s = std::max(carried_s, use.hold_s);
-    for (const EndMessage& report : input.reports) {
+    for (const StepEndMessage& report : input.reports) {
       if (report.from == tied.to) exchange_s = std::max(exchange_s, carried_s + tied.channel.latency_s + report.seconds);
     }
   }

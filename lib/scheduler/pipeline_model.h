@@ -73,13 +73,13 @@ struct StageLink {
 };
 
 // A report or a decision between workers at the end of a step.
-struct EndMessage {
+struct StepEndMessage {
   int from = 0;
   int to = 0;
   double seconds = 0;    // latency and serialisation together
   double latency_s = 0;  // of these
   int64_t bytes = 0;     // for reports
-  bool operator==(const EndMessage&) const = default;
+  bool operator==(const StepEndMessage&) const = default;
 };
 
 // Gradients of shared parameters that one worker sends another when its last backward is done.
@@ -104,8 +104,8 @@ struct PipelineInput {
   schedule::PipelineSchedule schedule = schedule::k1F1B;
   bool split_backward = false;
   std::vector<TiedMessage> tied;
-  std::vector<EndMessage> reports;    // to stage 0, which decides when it has all
-  std::vector<EndMessage> decisions;  // and answers; without any, stages update at once
+  std::vector<StepEndMessage> reports;    // to stage 0, which decides when it has all
+  std::vector<StepEndMessage> decisions;  // and answers; without any, stages update at once
   double step_overhead_s = 0;
   int workers() const { return static_cast<int>(stages.size()) / virtual_stages; }
   bool operator==(const PipelineInput&) const = default;
@@ -190,14 +190,14 @@ class PipelineSimulator {
   void Send(const PipelineInput& input, int link, bool forward, double now_s);
   // The message of a link that waits longest goes on its way.
   template <bool kPlain>
-  void TakeTurn(const PipelineInput& input, int link, bool forward, double now_s);
+  void TransmitNext(const PipelineInput& input, int link, bool forward, double now_s);
   template <bool kPlain>
-  void Carry(const Channel& channel, int link, bool forward, double now_s);
+  void Transmit(const Channel& channel, int link, bool forward, double now_s);
   // A worker's gradients are complete: those of its shared parameters go on their way.
   void SendTied(const PipelineInput& input, int worker, double now_s);
   // The next piece of a tied message, when its shared link is free.
   template <bool kPlain>
-  void CarryTied(const PipelineInput& input, int message, double now_s);
+  void TransmitTied(const PipelineInput& input, int message, double now_s);
   bool InputsArrived(const PipelineInput& input, int stage, int micro_batch, bool forward) const;
   void Start(const PipelineInput& input);
   void Index(const PipelineInput& input);
@@ -221,9 +221,9 @@ class PipelineSimulator {
     int pieces = 0;  // carried
     double sent_s = 0, begin_s = 0;
   };
-  std::vector<TiedState> tied_states_;  // by tied message
-  std::vector<double> tied_heard_s_;    // by worker: when the last of them is there
-  std::vector<double> tied_before_s_;   // likewise, of those that it waits for before its report
+  std::vector<TiedState> tied_states_;   // by tied message
+  std::vector<double> tied_received_s_;  // by worker: when the last of them is there
+  std::vector<double> tied_before_s_;    // likewise, of those that it waits for before its report
   // Of Judge: what a step takes at least after the last backward of a stage, and what it may take and is known to take.
   std::vector<double> tail_s_;
   double max_s_ = 0, min_s_ = 0;

@@ -66,11 +66,11 @@ PlanError GreedyShortfall(const Problem& problem) {
   const int count = problem.max_stages();
   for (int s = 0; s + 1 < count; ++s) {
     int end = std::max(begin + 1, s == 0 ? problem.first_cut() : 0);
-    while (end < problem.positions() - 1 && problem.NeedAlone(begin, end + 1) <= problem.UsableMemory(devices[s])) ++end;
+    while (end < problem.positions() - 1 && problem.StandaloneBytes(begin, end + 1) <= problem.UsableMemory(devices[s])) ++end;
     if (end >= problem.positions()) break;
     begin = end;
   }
-  const double needed = static_cast<double>(problem.NeedAlone(begin, problem.positions()));
+  const double needed = static_cast<double>(problem.StandaloneBytes(begin, problem.positions()));
   const double largest = static_cast<double>(problem.UsableMemory(devices[count - 1]));
   if (largest == 0) return WithMemoryRemedy(NoRoomForAProcess(problem, devices[count - 1]), "");
   if (needed <= largest) {
@@ -174,7 +174,7 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
     together_whole += memories[k].second;
   }
   for (int p = 0; p < problem.positions(); ++p) {
-    const int64_t need = problem.NeedAlone(p, p + 1);
+    const int64_t need = problem.StandaloneBytes(p, p + 1);
     if (need > largest) {
       return WithMemoryRemedy({plan_errors::kOpTooLarge,
                                absl::StrFormat("op '%s' alone needs %s, the largest free device, %s, has %s for it%s",
@@ -183,7 +183,7 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
                                {"memory_bytes", static_cast<double>(need), static_cast<double>(largest)}});
     }
   }
-  const int64_t whole = problem.NeedAlone(0, problem.positions());
+  const int64_t whole = problem.StandaloneBytes(0, problem.positions());
   if (whole > together) {
     return WithMemoryRemedy({plan_errors::kInsufficientMemory,
                              absl::StrFormat("the job needs %s with one micro-batch in flight, the %s it may use %s %s together for it%s",

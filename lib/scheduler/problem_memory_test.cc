@@ -34,12 +34,12 @@ TEST(ProblemMemory, BoundsWithRecomputationAreBoundsOfEveryPlansStages) {
         end = std::max(end, problem->position_of(op) + 1);
       }
       ++stages;
-      const int64_t least = problem->NeedAlone(begin, end);
+      const int64_t least = problem->StandaloneBytes(begin, end);
       EXPECT_LE(least, stage.memory_bytes) << "stage " << stage.index << " of " << plan->stages.size();
       close += least > stage.memory_bytes / 2;
       together += stage.memory_bytes;
     }
-    EXPECT_LE(problem->NeedAlone(0, problem->positions()), together);
+    EXPECT_LE(problem->StandaloneBytes(0, problem->positions()), together);
   }
   EXPECT_GT(stages, 600);
   EXPECT_GT(close, stages / 3);

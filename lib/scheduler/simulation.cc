@@ -27,7 +27,7 @@ class Tally final : public SpanSink {
     }
     for (const TiedMessage& tied : input.tied) Use({tied.from, tied.to, LinkUsage::Kind::kTied}, tied.channel.latency_s);
     for (const auto* messages : {&input.reports, &input.decisions}) {
-      for (const EndMessage& message : *messages) AddEndMessage(message);
+      for (const StepEndMessage& message : *messages) AddEndMessage(message);
     }
     for (size_t w = 0; w < shared_links.size(); ++w) {
       if (!shared_links[w].empty())
@@ -96,7 +96,7 @@ class Tally final : public SpanSink {
     use.latency_s = latency_s;
     return use;
   }
-  void AddEndMessage(const EndMessage& message) {
+  void AddEndMessage(const StepEndMessage& message) {
     LinkUsage& use = Use({message.from, message.to, LinkUsage::Kind::kNorm}, message.latency_s);
     ++use.messages;
     use.bytes += message.bytes;
