@@ -239,7 +239,7 @@ std::vector<Bottleneck> FindBottlenecks(const PipelineInput& input, const Simula
   for (const StageUsage& use : simulation.stages) update_s = std::max(update_s, use.update_s);
   // A shared link that only one link passes says nothing that the link does not.
   for (const SharedLinkUsage& use : simulation.shared) shared.push_back(use.pairs > 1 ? use.busy_s / simulation.step_s : 0);
-  const auto reverse_link = [&](int shared_link) {
+  const auto reverse_shared_link = [&](int shared_link) {
     const std::string other = OtherDirection(simulation.shared[shared_link].name);
     for (size_t w = 0; w < simulation.shared.size(); ++w) {
       if (!other.empty() && simulation.shared[w].name == other) return static_cast<int>(w);
@@ -248,7 +248,7 @@ std::vector<Bottleneck> FindBottlenecks(const PipelineInput& input, const Simula
   };
   add(Bottleneck::Kind::kStage, stages);
   AddBothDirections(Bottleneck::Kind::kLink, links, reverse_link, max_per_kind, bottlenecks);
-  AddBothDirections(Bottleneck::Kind::kShared, shared, reverse_link, max_per_kind, bottlenecks);
+  AddBothDirections(Bottleneck::Kind::kShared, shared, reverse_shared_link, max_per_kind, bottlenecks);
   AddBothDirections(Bottleneck::Kind::kLatency, latencies, reverse_link, max_per_kind, bottlenecks);
   add(Bottleneck::Kind::kTied, tied);
   add(Bottleneck::Kind::kNorm, {NormSeconds(input) / simulation.step_s});
