@@ -14,11 +14,11 @@ namespace fusionllm::broker {
 
 class ActionQueue {
  public:
-  void Do(Action action) { actions_.push_back(std::move(action)); }
+  void Push(Action action) { actions_.push_back(std::move(action)); }
   // Starts the timer, in the place of the one that runs.
-  void Await(double seconds, std::string what) { Do(StartTimer{.id = ++timer_, .seconds = seconds, .what = std::move(what)}); }
+  void ArmTimer(double seconds, std::string what) { Push(StartTimer{.id = ++timer_, .seconds = seconds, .what = std::move(what)}); }
   // What the timer was started for is no more awaited, or without a limit.
-  void IgnoreTimer() { ++timer_; }
+  void DisarmTimer() { ++timer_; }
   uint64_t timer() const { return timer_; }  // the one whose end counts
 
   std::vector<Action> Take() { return std::exchange(actions_, {}); }

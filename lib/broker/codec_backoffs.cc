@@ -84,7 +84,7 @@ void CodecBackoffs::EmitBackoff(const StageMeasured& event, const CodecBackoff& 
   } else {
     absl::StrAppend(&backoff_event.message, "no codec loses less under the mask of its activation");
   }
-  queue.Do(std::move(backoff_event));
+  queue.Push(std::move(backoff_event));
 }
 
 bool CodecBackoffs::OnStep(const StepRecord& record, const RunPlan& plan, ActionQueue& queue) {
@@ -98,27 +98,28 @@ bool CodecBackoffs::OnStep(const StepRecord& record, const RunPlan& plan, Action
     if (std::exchange(trend_warning_emitted_, true)) return false;
     backoff_event.message = absl::StrFormat("%s; codecs up to %s stay (spec.compression.guard: warn)", backoff->message,
                                             compression::ToString(*most_aggressive));
-    queue.Do(std::move(backoff_event));
+    queue.Push(std::move(backoff_event));
     return false;
   }
   codec_limit_ = compression::CodecAfterDivergence(*most_aggressive);
   backoff_event.reduces_compression = true;
   backoff_event.message = absl::StrFormat("%s; compression backs off from %s to %s at most", backoff->message,
                                           compression::ToString(*most_aggressive), limit());
-  queue.Do(std::move(backoff_event));
+  queue.Push(std::move(backoff_event));
   return true;
 }
 
-bool CodecBackoffs::OnNotFinite(const Ended& event, const std::string& where, int64_t last_step, const RunPlan& plan, ActionQueue& queue) {
+bool CodecBackoffs::OnNotFinite(const StageEnded& event, const std::string& where, int64_t last_step, const RunPlan& plan,
+                                ActionQueue& queue) {
   const std::optional<compression::CodecSpec> most_aggressive = MostAggressiveInForce(plan);
   if (!event.not_finite || !most_aggressive.has_value() || !checkpoints_ || guard_ != compression::GuardMode::kAuto) return false;
   codec_limit_ = ++backoffs_from_not_finite_ > 1 ? compression::Exact() : compression::CodecAfterDivergence(*most_aggressive);
-  queue.Do(EmitEvent{.reason = "CompressionBackoff",
-                     .step = last_step,
-                     .message = absl::StrFormat("%s; compression backs off from %s to %s at most, from the last checkpoint", where,
-                                                compression::ToString(*most_aggressive), limit()),
-                     .device = event.name,
-                     .reduces_compression = true});
+  queue.Push(EmitEvent{.reason = "CompressionBackoff",
+                       .step = last_step,
+                       .message = absl::StrFormat("%s; compression backs off from %s to %s at most, from the last checkpoint", where,
+                                                  compression::ToString(*most_aggressive), limit()),
+                       .device = event.name,
+                       .reduces_compression = true});
   return true;
 }
 

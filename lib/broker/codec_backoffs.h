@@ -43,7 +43,7 @@ class CodecBackoffs {
   bool OnStep(const StepRecord& record, const RunPlan& plan, ActionQueue& queue);
   // A stage has ended with numbers that are not finite, as `where` says. The first time less aggressive codecs follow; when that does not
   // help, compression is ruled out as the cause. True: the run goes on under the new limit, from its last checkpoint.
-  bool OnNotFinite(const Ended& event, const std::string& where, int64_t last_step, const RunPlan& plan, ActionQueue& queue);
+  bool OnNotFinite(const StageEnded& event, const std::string& where, int64_t last_step, const RunPlan& plan, ActionQueue& queue);
 
  private:
   void SetLimit(const std::string& limit);

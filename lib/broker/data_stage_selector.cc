@@ -76,7 +76,7 @@ std::string DataStageSelector::NotAskedAbout() const {
   return left == 0 ? "" : absl::StrFormat("; %d more %s not asked about", left, left == 1 ? "was" : "were");
 }
 
-std::string DataStageSelector::Account() const {
+std::string DataStageSelector::DescribeChoice() const {
   if (answers_.size() < 2) return "";
   const double step_s = chosen_->plan.plan.predicted_step_seconds;
   std::string account = absl::StrCat(reader(), " reads the data", step_s > 0 ? absl::StrFormat(": %.3g s a step expected", step_s) : "");

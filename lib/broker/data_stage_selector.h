@@ -44,7 +44,7 @@ class DataStageSelector {
   const RunPlan& plan() const { return chosen_->plan; }                        // has_plan()
   const RequestPlan& question() const { return chosen_->question; }            // which it answers; has_plan()
   const std::string& reader() const { return chosen_->question.data_device; }  // has_plan()
-  std::string Account() const;  // of the choice, for people; has_plan(). Empty where there was none to make
+  std::string DescribeChoice() const;  // of the choice, for people; has_plan(). Empty where there was none to make
 
   // When all were refused.
   std::string RefusalReason() const;

@@ -54,7 +54,7 @@ TEST(DataStageSelectorTest, WhileAllAreRefusedEachIsAskedAboutAndOfPlansFourAreC
     compared.Planned({.plan = {.predicted_step_seconds = 1}});
   }
   EXPECT_EQ(NextOf(compared), "none");
-  EXPECT_THAT(compared.Account(), HasSubstr("2 more were not asked about"));
+  EXPECT_THAT(compared.DescribeChoice(), HasSubstr("2 more were not asked about"));
 }
 
 TEST(DataStageSelectorTest, WhoIsLostIsNotAskedAboutUnlessItWas) {
@@ -66,7 +66,7 @@ TEST(DataStageSelectorTest, WhoIsLostIsNotAskedAboutUnlessItWas) {
   choice.Refused("InsufficientMemory", "too small");
   EXPECT_EQ(NextOf(choice), "c0");
   choice.Planned({});
-  EXPECT_EQ(choice.Account(), "c0 reads the data; not a0: InsufficientMemory: too small");
+  EXPECT_EQ(choice.DescribeChoice(), "c0 reads the data; not a0: InsufficientMemory: too small");
 }
 
 TEST(DataStageSelectorTest, WithoutReadersTheQuestionIsAskedOnceAsItIs) {
@@ -98,7 +98,7 @@ TEST(DataStageSelectorTest, WhereAnyPlanWillDoTheFirstIsTaken) {
   choice.Planned({.plan = {.predicted_step_seconds = 9}});
   EXPECT_EQ(NextOf(choice), "none");
   EXPECT_EQ(choice.reader(), "a");
-  EXPECT_THAT(choice.Account(), IsEmpty()) << "there was no choice to make";
+  EXPECT_THAT(choice.DescribeChoice(), IsEmpty()) << "there was no choice to make";
 }
 
 TEST(DataStageSelectorTest, TheShortestStepToAnEqualLossIsTakenAmongTheHighestRankThatHasAPlan) {
@@ -114,7 +114,7 @@ TEST(DataStageSelectorTest, TheShortestStepToAnEqualLossIsTakenAmongTheHighestRa
   EXPECT_EQ(NextOf(choice), "none") << "the spare is for need";
   EXPECT_EQ(choice.reader(), "d");
   EXPECT_EQ(
-      choice.Account(),
+      choice.DescribeChoice(),
       "d reads the data: 1.5 s a step expected; not a: InsufficientMemory: stage 0 needs more; with b instead 2 s; with c instead 1 s");
 }
 
@@ -150,7 +150,7 @@ TEST(DataStageSelectorTest, ASchedulerThatFailsWhileItComparesLeavesThePlanThere
   EXPECT_EQ(NextOf(choice), "none");
   ASSERT_TRUE(choice.has_plan());
   EXPECT_EQ(choice.reader(), "a");
-  EXPECT_THAT(choice.Account(), HasSubstr("not b: SchedulerFailed: scheduler: gone"));
+  EXPECT_THAT(choice.DescribeChoice(), HasSubstr("not b: SchedulerFailed: scheduler: gone"));
 }
 
 TEST(DataStageSelectorTest, ARefusalOfAllSaysWhatAilsEach) {

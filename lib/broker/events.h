@@ -16,7 +16,7 @@
 
 namespace fusionllm::broker {
 
-struct Member {
+struct Executor {
   std::string name;
   uint64_t incarnation = 0;
   std::string site;
@@ -52,12 +52,12 @@ struct StepRecord {
 // The shell serves from now on. Whom a broker that takes over waits for is timed from here; a new run waits for its first executor as long
 // as it takes.
 struct Started {};
-struct Joined {
-  Member member;
+struct ExecutorJoined {
+  Executor executor;
   // What a rejoining executor is running; 0: nothing.
   uint32_t epoch = 0;
 };
-struct Left {
+struct ExecutorLeft {
   std::string name;
   uint64_t incarnation = 0;
   std::string why;
@@ -83,7 +83,7 @@ struct PlanRefused {
   std::string reason;  // CamelCase; kSchedulerFailed
   std::string message;
 };
-struct Ready {
+struct StageReady {
   uint32_t epoch = 0;
   std::string name;
   absl::Status status;
@@ -155,7 +155,7 @@ struct CheckpointReplaced {
   std::string path;
   absl::Status status;
 };
-struct Ended {
+struct StageEnded {
   uint32_t epoch = 0;
   std::string name;
   int64_t last_step = 0;
@@ -163,15 +163,15 @@ struct Ended {
   std::string lost_peer;
   bool not_finite = false;  // the status is about numbers that are none, not about files or peers
 };
-struct StopAsked {};
+struct StopRequested {};
 // The shell's timer for what it was asked to StartTimer has run out.
 struct TimerFired {
   uint64_t id = 0;
 };
 
-using Event =
-    std::variant<Started, Joined, Left, JoinTimeout, Calibrated, LinkProbed, Planned, PlanRefused, AlternativePlanned, Ready, StepDone,
-                 StageMeasured, ShardWritten, CheckpointCommitted, CheckpointUnusable, CheckpointReplaced, Ended, StopAsked, TimerFired>;
+using Event = std::variant<Started, ExecutorJoined, ExecutorLeft, JoinTimeout, Calibrated, LinkProbed, Planned, PlanRefused,
+                           AlternativePlanned, StageReady, StepDone, StageMeasured, ShardWritten, CheckpointCommitted, CheckpointUnusable,
+                           CheckpointReplaced, StageEnded, StopRequested, TimerFired>;
 
 // ---- Actions ----------------------------------------------------------------------------------------------------------------------------
 struct StartCalibration {
@@ -181,7 +181,7 @@ struct StartLinkProbe {
   std::string src, dst;
 };
 // The plan in force, for a question whether to leave it.
-struct PlanInForce {
+struct CurrentPlan {
   std::string document;
   std::vector<std::string> devices;  // by rank: those of now, where spares have taken stages over
   int64_t steps_left = 0;
@@ -193,15 +193,15 @@ struct RequestPlan {
   uint64_t id = 0;                   // an answer to an earlier question is about executors that were there then
   std::vector<std::string> devices;  // to plan over; the shell adds profiles and links
   // After a loss: fewer devices than the job asked for stages are then no reason to refuse.
-  bool again = false;
+  bool after_loss = false;
   // > 0: what a plan would look like now; answered by AlternativePlanned with this number.
   uint64_t alternative = 0;
-  std::string data_device;                 // runs the first stage, for it has the training data; empty: any may
-  int64_t micro_batch_size = 0;            // of the run so far, which a job that leaves it to the planner keeps; 0: none yet
-  std::string codec_limit;                 // compression::ToString of the furthest codec that any link may use; empty: the job's
-  std::map<std::string, double> slowness;  // devices that take so many times as long as their profiles say
-  std::optional<PlanInForce> in_force;     // with `alternative`: a plan is wanted only where it pays to leave this one
-  bool figures_only = false;               // what `in_force` is expected to do, stage by stage as it is
+  std::string data_device;                  // runs the first stage, for it has the training data; empty: any may
+  int64_t micro_batch_size = 0;             // of the run so far, which a job that leaves it to the planner keeps; 0: none yet
+  std::string codec_limit;                  // compression::ToString of the furthest codec that any link may use; empty: the job's
+  std::map<std::string, double> slowness;   // devices that take so many times as long as their profiles say
+  std::optional<CurrentPlan> current_plan;  // with `alternative`: a plan is wanted only where it pays to leave this one
+  bool figures_only = false;                // what `current_plan` is expected to do, stage by stage as it is
 };
 struct SendAssign {
   std::string name;

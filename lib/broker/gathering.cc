@@ -20,52 +20,52 @@ Gathering::Gathering(const RunOptions& options)
       waits_for_executors_(options.waits_for_executors),
       min_model_memory_(options.min_model_memory) {}
 
-bool Gathering::IsComplete(const Membership& members, bool planned) const {
-  if (closed_ && !planned) return !members.LacksData();
+bool Gathering::IsComplete(const ExecutorSet& executors, bool planned) const {
+  if (closed_ && !planned) return !executors.LacksData();
   const bool known = !expected_.empty() || min_executors_ > 0;
-  return known && members.Executors() >= min_executors_ && members.Missing().empty();
+  return known && executors.CountNonSpares() >= min_executors_ && executors.Missing().empty();
 }
 
-std::string Gathering::WhyTooLarge(const Membership& members, bool planned) const {
-  if (!IsComplete(members, planned)) return "";  // who is missing may have what the others lack
+std::string Gathering::InsufficientMemoryReason(const ExecutorSet& executors, bool planned) const {
+  if (!IsComplete(executors, planned)) return "";  // who is missing may have what the others lack
   std::vector<DeviceMemory> devices;
-  for (const auto& [name, member] : members.members()) {
-    if (!member.spare) devices.push_back({name, member.memory_bytes});
+  for (const auto& [name, executor] : executors.present()) {
+    if (!executor.spare) devices.push_back({name, executor.memory_bytes});
   }
-  return broker::WhyTooLarge(min_model_memory_, devices);
+  return DescribeInsufficientMemory(min_model_memory_, devices);
 }
 
-bool Gathering::OnlyDataIsMissing(const Membership& members, bool planned) const {
-  if (planned || members.members().empty() || members.data_was_here() || !members.LacksData()) return false;
+bool Gathering::OnlyDataIsMissing(const ExecutorSet& executors, bool planned) const {
+  if (planned || executors.present().empty() || executors.had_data() || !executors.LacksData()) return false;
   if (closed_) return true;
-  const std::vector<std::string> missing = members.Missing();
-  return !missing.empty() && members.Executors() + static_cast<int64_t>(missing.size()) >= min_executors_ &&
-         std::all_of(missing.begin(), missing.end(), [&](const std::string& name) { return members.HasData(name); });
+  const std::vector<std::string> missing = executors.Missing();
+  return !missing.empty() && executors.CountNonSpares() + static_cast<int64_t>(missing.size()) >= min_executors_ &&
+         std::all_of(missing.begin(), missing.end(), [&](const std::string& name) { return executors.HasData(name); });
 }
 
-Gathering::Verdict Gathering::OnMembersChanged(const Membership& members, const RunPosition& at, ActionQueue& queue) {
+Gathering::Verdict Gathering::OnExecutorsChanged(const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue) {
   if (awaits_data()) {  // the timer runs on, even if others come or go
-    if (members.LacksData()) return {};
-    const State then = std::exchange(state_, State::kMembers);
+    if (executors.LacksData()) return {};
+    const State then = std::exchange(state_, State::kExecutors);
     return {.kind = then == State::kDataThenPlan ? Verdict::Kind::kMeasure : Verdict::Kind::kRecover};
   }
-  if (!IsComplete(members, at.planned)) {
-    AwaitMembers(members, at, queue);
+  if (!IsComplete(executors, at.planned)) {
+    AwaitExecutors(executors, at, queue);
     return {};
   }
   lost_reason_.clear();
   return {.kind = Verdict::Kind::kMeasure};
 }
 
-Gathering::Verdict Gathering::OnTimer(uint64_t id, Membership& members, const RunPosition& at, ActionQueue& queue) {
+Gathering::Verdict Gathering::OnTimer(uint64_t id, ExecutorSet& executors, const RunPosition& at, ActionQueue& queue) {
   if (id == data_notice_timer_) {
-    ReportMissingData(members, at, queue);
+    ReportMissingData(executors, at, queue);
     return {};
   }
   const auto fail = [](absl::Status failure) { return Verdict{.kind = Verdict::Kind::kFail, .failure = std::move(failure)}; };
-  const std::vector<std::string> missing = members.Missing();
-  if ((members.data_was_here() || awaits_data()) && members.LacksData()) return fail(DataLost(at));
-  if (OnlyDataIsMissing(members, at.planned) && min_executors_ == 0) {
+  const std::vector<std::string> missing = executors.Missing();
+  if ((executors.had_data() || awaits_data()) && executors.LacksData()) return fail(DataLost(at));
+  if (OnlyDataIsMissing(executors, at.planned) && min_executors_ == 0) {
     return fail(absl::DeadlineExceededError(
         absl::StrCat("no device that has the training data has joined: ", absl::StrJoin(data_devices_, " or "), " was waited for")));
   }
@@ -73,43 +73,43 @@ Gathering::Verdict Gathering::OnTimer(uint64_t id, Membership& members, const Ru
     return fail(absl::UnavailableError(
         absl::StrFormat("%s lost, and not back in %g s: %s", absl::StrJoin(missing, ", "), executor_timeout_s_, lost_reason_)));
   }
-  if (members.members().empty() && waits_for_executors_) {
-    AwaitLost("all executors are gone", members, at, queue);
+  if (executors.present().empty() && waits_for_executors_) {
+    AwaitLost("all executors are gone", executors, at, queue);
     return {};
   }
-  if (!begun_ || at.planned || members.members().empty()) {
+  if (!begun_ || at.planned || executors.present().empty()) {
     return fail(absl::DeadlineExceededError(absl::StrCat("executors did not join: ", absl::StrJoin(missing, ", "))));
   }
-  members.GiveUpMissing();
-  return OnMembersChanged(members, at, queue);
+  executors.GiveUpMissing();
+  return OnExecutorsChanged(executors, at, queue);
 }
 
-void Gathering::AwaitMembers(const Membership& members, const RunPosition& at, ActionQueue& queue) {
+void Gathering::AwaitExecutors(const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue) {
   if (!lost_reason_.empty()) {
-    queue.Await(executor_timeout_s_, "executors that were lost to come back");
+    queue.ArmTimer(executor_timeout_s_, "executors that were lost to come back");
     return;
   }
-  const bool open_without_data = min_executors_ > 0 && members.data_was_here() && members.LacksData();
-  if (OnlyDataIsMissing(members, at.planned)) {
+  const bool open_without_data = min_executors_ > 0 && executors.had_data() && executors.LacksData();
+  if (OnlyDataIsMissing(executors, at.planned)) {
     if (!data_wait_reported_) {  // mostly it comes in a moment: one of them is always the last
-      queue.Await(kDataWaitNoticeSeconds, "an executor with the training data to join");
+      queue.ArmTimer(kDataWaitNoticeSeconds, "an executor with the training data to join");
       data_notice_timer_ = queue.timer();
       return;
     }
-  } else if (!at.planned && ((begun_ && !members.Missing().empty()) || open_without_data)) {
-    queue.Await(executor_timeout_s_, "executors that were lost to be started again");
+  } else if (!at.planned && ((begun_ && !executors.Missing().empty()) || open_without_data)) {
+    queue.ArmTimer(executor_timeout_s_, "executors that were lost to be started again");
     return;
   }
   if (min_executors_ == 0 && !waits_for_executors_) {
-    queue.Await(kGatherSeconds, "executors to join");
+    queue.ArmTimer(kGatherSeconds, "executors to join");
   } else {
-    queue.IgnoreTimer();
+    queue.DisarmTimer();
   }
 }
 
-void Gathering::ReportMissingData(const Membership& members, const RunPosition& at, ActionQueue& queue) {
-  if (!OnlyDataIsMissing(members, at.planned)) {  // any more
-    AwaitMembers(members, at, queue);
+void Gathering::ReportMissingData(const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue) {
+  if (!OnlyDataIsMissing(executors, at.planned)) {  // any more
+    AwaitExecutors(executors, at, queue);
     return;
   }
   data_wait_reported_ = true;
@@ -117,39 +117,39 @@ void Gathering::ReportMissingData(const Membership& members, const RunPosition& 
   const bool limited = min_executors_ == 0;
   // Each further join or loss renews it.
   EmitWaitingForData(limited ? absl::StrFormat("%g s without news at most", left_s) : "without a limit", at, queue);
-  if (limited) queue.Await(left_s, "an executor with the training data to join");
+  if (limited) queue.ArmTimer(left_s, "an executor with the training data to join");
 }
 
-bool Gathering::AwaitLost(const std::string& why, Membership& members, const RunPosition& at, ActionQueue& queue) {
-  members.AwaitGivenUp();
-  const std::vector<std::string> missing = members.Missing();
+bool Gathering::AwaitLost(const std::string& why, ExecutorSet& executors, const RunPosition& at, ActionQueue& queue) {
+  executors.AwaitGivenUp();
+  const std::vector<std::string> missing = executors.Missing();
   if (!waits_for_executors_ || missing.empty()) return false;
   lost_reason_ = why;
-  queue.Do(EmitEvent{.reason = "WaitingForExecutors",
-                     .step = at.last_step,
-                     .message = absl::StrFormat("%s: the run waits for %s to come back, %g s without news at most", why,
-                                                absl::StrJoin(missing, ", "), executor_timeout_s_)});
-  AwaitMembers(members, at, queue);
+  queue.Push(EmitEvent{.reason = "WaitingForExecutors",
+                       .step = at.last_step,
+                       .message = absl::StrFormat("%s: the run waits for %s to come back, %g s without news at most", why,
+                                                  absl::StrJoin(missing, ", "), executor_timeout_s_)});
+  AwaitExecutors(executors, at, queue);
   return true;
 }
 
 // Who is lost under a plan is started again by what watches it, if anything does; the others have nothing to do meanwhile.
-Gathering::Verdict Gathering::AwaitData(State then, const Membership& members, const RunPosition& at, ActionQueue& queue) {
-  if (!members.LacksData()) {
+Gathering::Verdict Gathering::AwaitData(State then, const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue) {
+  if (!executors.LacksData()) {
     return {.kind = then == State::kDataThenPlan ? Verdict::Kind::kMeasure : Verdict::Kind::kRecover};
   }
   if (data_timeout_s_ <= 0) return {.kind = Verdict::Kind::kFail, .failure = DataLost(at)};
   state_ = then;
   EmitWaitingForData(absl::StrFormat("%g s at most", data_timeout_s_), at, queue);
-  queue.Await(data_timeout_s_, "an executor with the training data to come back");
+  queue.ArmTimer(data_timeout_s_, "an executor with the training data to come back");
   return {};
 }
 
 void Gathering::EmitWaitingForData(const std::string& how_long, const RunPosition& at, ActionQueue& queue) const {
-  queue.Do(EmitEvent{.reason = "WaitingForData",
-                     .step = at.last_step,
-                     .message = absl::StrFormat("no device that has the training data is here: %s is waited for, %s",
-                                                absl::StrJoin(data_devices_, " or "), how_long)});
+  queue.Push(EmitEvent{.reason = "WaitingForData",
+                       .step = at.last_step,
+                       .message = absl::StrFormat("no device that has the training data is here: %s is waited for, %s",
+                                                  absl::StrJoin(data_devices_, " or "), how_long)});
 }
 
 absl::Status Gathering::DataLost(const RunPosition& at) const {

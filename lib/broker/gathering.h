@@ -5,16 +5,16 @@
 //
 // What is waited for:
 //   state               event                                     next                verdict, action
-//   kMembers            members changed, not enough               kMembers            kWait; the timer of AwaitMembers
-//   kMembers            members changed, enough; Close            kMembers            kMeasure
-//   kMembers            timer: others began to measure without    kMembers            lost executors are given up; as "members changed"
-//   kMembers            timer, otherwise                          kMembers            kFail, or kWait for all that were lost (AwaitLost)
-//   kMembers            timer of the notice                       kMembers            kWait; WaitingForData is reported
-//   kMembers            AwaitLost: lost ones may be back          kMembers            true; lost_reason() is set until enough are there
-//   kMembers            AwaitData(then), none with the data       kData..             kWait, or kFail where nothing restarts them
-//   kDataThenPlan       members changed, one has the data         kMembers            kMeasure
-//   kDataThenRecovery   members changed, one has the data         kMembers            kRecover
-//   kData..             members changed, none has the data        kData..             kWait; the timer runs on
+//   kExecutors          executors changed, not enough             kExecutors          kWait; the timer of AwaitExecutors
+//   kExecutors          executors changed, enough; Close          kExecutors          kMeasure
+//   kExecutors          timer: others began to measure without    kExecutors          lost executors are given up; as "executors changed"
+//   kExecutors          timer, otherwise                          kExecutors          kFail, or kWait for all that were lost (AwaitLost)
+//   kExecutors          timer of the notice                       kExecutors          kWait; WaitingForData is reported
+//   kExecutors          AwaitLost: lost ones may be back          kExecutors          true; lost_reason() is set until enough are there
+//   kExecutors          AwaitData(then), none with the data       kData..             kWait, or kFail where nothing restarts them
+//   kDataThenPlan       executors changed, one has the data       kExecutors          kMeasure
+//   kDataThenRecovery   executors changed, one has the data       kExecutors          kRecover
+//   kData..             executors changed, none has the data      kData..             kWait; the timer runs on
 //   kData..             timer                                     kData..             kFail
 //
 // Enough: all expected executors that have not been given up, the number that an open run wants, or, after Close, one with the data.
@@ -26,7 +26,7 @@
 
 #include "absl/status/status.h"
 #include "lib/broker/action_queue.h"
-#include "lib/broker/membership.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/min_model_memory.h"
 #include "lib/broker/run_options.h"
 
@@ -42,7 +42,7 @@ struct RunPosition {
 
 class Gathering {
  public:
-  enum class State : uint8_t { kMembers, kDataThenPlan, kDataThenRecovery };
+  enum class State : uint8_t { kExecutors, kDataThenPlan, kDataThenRecovery };
   struct Verdict {
     enum class Kind : uint8_t { kWait, kMeasure, kRecover, kFail };
     Kind kind = Kind::kWait;
@@ -52,29 +52,29 @@ class Gathering {
   explicit Gathering(const RunOptions& options);
 
   State state() const { return state_; }
-  bool awaits_data() const { return state_ != State::kMembers; }
+  bool awaits_data() const { return state_ != State::kExecutors; }
   const std::string& lost_reason() const { return lost_reason_; }  // why no plan is possible without lost executors; empty: one may be
 
   void Begin() { begun_ = true; }   // to measure: enough have joined
   void Close() { closed_ = true; }  // no more are waited for, as the shell says; also where none has come yet
 
-  bool IsComplete(const Membership& members, bool planned) const;
+  bool IsComplete(const ExecutorSet& executors, bool planned) const;
   // Why none of those who are here can have the model, in a sentence; empty: nothing is known against it, or others may come.
-  std::string WhyTooLarge(const Membership& members, bool planned) const;
+  std::string InsufficientMemoryReason(const ExecutorSet& executors, bool planned) const;
 
-  Verdict OnMembersChanged(const Membership& members, const RunPosition& at, ActionQueue& queue);
-  Verdict OnTimer(uint64_t id, Membership& members, const RunPosition& at, ActionQueue& queue);
+  Verdict OnExecutorsChanged(const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue);
+  Verdict OnTimer(uint64_t id, ExecutorSet& executors, const RunPosition& at, ActionQueue& queue);
 
   // Starts the timer of what is missing, or none where it is waited for without a limit.
-  void AwaitMembers(const Membership& members, const RunPosition& at, ActionQueue& queue);
+  void AwaitExecutors(const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue);
   // Without the executors that were lost there is no plan, and they are started again. False: none is lost, or nothing starts them.
-  bool AwaitLost(const std::string& why, Membership& members, const RunPosition& at, ActionQueue& queue);
+  bool AwaitLost(const std::string& why, ExecutorSet& executors, const RunPosition& at, ActionQueue& queue);
   // Where a device with the data is present: what comes then. kFail: those that had it are not started again.
-  Verdict AwaitData(State then, const Membership& members, const RunPosition& at, ActionQueue& queue);
+  Verdict AwaitData(State then, const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue);
 
  private:
-  bool OnlyDataIsMissing(const Membership& members, bool planned) const;  // none with the data has ever come
-  void ReportMissingData(const Membership& members, const RunPosition& at, ActionQueue& queue);
+  bool OnlyDataIsMissing(const ExecutorSet& executors, bool planned) const;  // none with the data has ever come
+  void ReportMissingData(const ExecutorSet& executors, const RunPosition& at, ActionQueue& queue);
   void EmitWaitingForData(const std::string& how_long, const RunPosition& at, ActionQueue& queue) const;
   absl::Status DataLost(const RunPosition& at) const;
 
@@ -84,7 +84,7 @@ class Gathering {
   bool waits_for_executors_ = false;
   MinModelMemory min_model_memory_;
 
-  State state_ = State::kMembers;
+  State state_ = State::kExecutors;
   bool begun_ = false, closed_ = false;
   std::string lost_reason_;
   bool data_wait_reported_ = false;  // that one with the data is waited for before the first plan

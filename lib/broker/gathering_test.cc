@@ -22,20 +22,20 @@ class GatheringTest : public ::testing::Test {
   using Kind = Gathering::Verdict::Kind;
   using State = Gathering::State;
   void Start(const RunOptions& options) {
-    members_.emplace(options);
+    executors_.emplace(options);
     gathering_.emplace(options);
   }
-  void Join(const std::string& name) { members_->Join({.name = name, .incarnation = 1, .memory_bytes = 100}); }
-  Gathering::Verdict Changed() { return gathering_->OnMembersChanged(*members_, at_, queue_); }
+  void Join(const std::string& name) { executors_->Join({.name = name, .incarnation = 1, .memory_bytes = 100}); }
+  Gathering::Verdict Changed() { return gathering_->OnExecutorsChanged(*executors_, at_, queue_); }
   // The end of the timer that runs.
-  Gathering::Verdict Timer() { return gathering_->OnTimer(queue_.timer(), *members_, at_, queue_); }
+  Gathering::Verdict Timer() { return gathering_->OnTimer(queue_.timer(), *executors_, at_, queue_); }
   // Seconds of the timer that was started last, of what was ordered since the question before; 0: none was.
   double Seconds() {
     const auto timers = Of<StartTimer>(actions_ = queue_.Take());
     return timers.empty() ? 0 : timers.back().seconds;
   }
 
-  std::optional<Membership> members_;
+  std::optional<ExecutorSet> executors_;
   std::optional<Gathering> gathering_;
   RunPosition at_;
   ActionQueue queue_;
@@ -67,9 +67,9 @@ TEST_F(GatheringTest, ClosedRunIsCompleteWithTheData) {
   Start({.expected = {"a0", "b0"}, .data_devices = {"b0"}});
   gathering_->Close();
   Join("a0");
-  EXPECT_FALSE(gathering_->IsComplete(*members_, /*planned=*/false));
+  EXPECT_FALSE(gathering_->IsComplete(*executors_, /*planned=*/false));
   Join("b0");
-  EXPECT_TRUE(gathering_->IsComplete(*members_, /*planned=*/false));
+  EXPECT_TRUE(gathering_->IsComplete(*executors_, /*planned=*/false));
 }
 
 TEST_F(GatheringTest, ExecutorsThatNeverJoinEndTheRun) {
@@ -88,7 +88,7 @@ TEST_F(GatheringTest, LostExecutorIsGivenUpOnceOthersBeganToMeasure) {
   EXPECT_EQ(Changed().kind, Kind::kWait);
   EXPECT_EQ(Seconds(), 20) << "executor_timeout_s";
   EXPECT_EQ(Timer().kind, Kind::kMeasure);
-  EXPECT_EQ(members_->StandingOf("b0"), Membership::Standing::kGivenUp);
+  EXPECT_EQ(executors_->StateOf("b0"), ExecutorSet::State::kGivenUp);
 }
 
 TEST_F(GatheringTest, WaitForDataIsReportedAfterAMomentAndThenLimited) {
@@ -107,15 +107,15 @@ TEST_F(GatheringTest, WaitForDataIsReportedAfterAMomentAndThenLimited) {
 TEST_F(GatheringTest, NoPlanWithoutLostExecutorsIsWaitedForWhereTheyAreRestarted) {
   Start({.expected = {"a0", "b0"}});
   Join("a0");
-  EXPECT_FALSE(gathering_->AwaitLost("too little memory", *members_, at_, queue_)) << "nothing restarts them";
+  EXPECT_FALSE(gathering_->AwaitLost("too little memory", *executors_, at_, queue_)) << "nothing restarts them";
   Start({.expected = {"a0", "b0"}, .waits_for_executors = true});
   Join("a0");
-  members_->GiveUpMissing();
-  EXPECT_TRUE(gathering_->AwaitLost("too little memory", *members_, at_, queue_));
+  executors_->GiveUpMissing();
+  EXPECT_TRUE(gathering_->AwaitLost("too little memory", *executors_, at_, queue_));
   EXPECT_EQ(Seconds(), 20);
   EXPECT_THAT(Reasons(actions_), ::testing::ElementsAre("WaitingForExecutors"));
   EXPECT_EQ(gathering_->lost_reason(), "too little memory");
-  EXPECT_EQ(members_->StandingOf("b0"), Membership::Standing::kAbsent) << "it is awaited again";
+  EXPECT_EQ(executors_->StateOf("b0"), ExecutorSet::State::kAbsent) << "it is awaited again";
   const Gathering::Verdict verdict = Timer();
   EXPECT_EQ(verdict.failure, absl::UnavailableError("b0 lost, and not back in 20 s: too little memory"));
   Join("b0");
@@ -127,28 +127,28 @@ TEST_F(GatheringTest, DataThatComeBackLeadOnToWhatWasToCome) {
   at_ = {.planned = true, .last_step = 12, .checkpoint_step = 10, .checkpoint_path = "step-10"};
   for (const auto& [then, kind] : {std::pair(State::kDataThenPlan, Kind::kMeasure), std::pair(State::kDataThenRecovery, Kind::kRecover)}) {
     Start({.data_devices = {"a0"}, .data_timeout_s = 30});
-    EXPECT_EQ(gathering_->AwaitData(then, *members_, at_, queue_).kind, Kind::kWait);
+    EXPECT_EQ(gathering_->AwaitData(then, *executors_, at_, queue_).kind, Kind::kWait);
     EXPECT_EQ(Seconds(), 30);
     EXPECT_EQ(gathering_->state(), then);
     Join("b0");
     EXPECT_EQ(Changed().kind, Kind::kWait);
     EXPECT_EQ(Seconds(), 0) << "the timer runs on";
     Join("a0");
-    EXPECT_EQ(gathering_->AwaitData(then, *members_, at_, queue_).kind, kind) << "they are here";
+    EXPECT_EQ(gathering_->AwaitData(then, *executors_, at_, queue_).kind, kind) << "they are here";
     EXPECT_EQ(Changed().kind, kind);
-    EXPECT_EQ(gathering_->state(), State::kMembers);
+    EXPECT_EQ(gathering_->state(), State::kExecutors);
   }
 }
 
 TEST_F(GatheringTest, DataThatDoNotComeBackEndTheRunAndSayWhereItGoesOn) {
   at_ = {.planned = true, .last_step = 12, .checkpoint_step = 10, .checkpoint_path = "step-10"};
   Start({.data_devices = {"a0"}});
-  Gathering::Verdict verdict = gathering_->AwaitData(State::kDataThenRecovery, *members_, at_, queue_);
+  Gathering::Verdict verdict = gathering_->AwaitData(State::kDataThenRecovery, *executors_, at_, queue_);
   EXPECT_EQ(verdict.kind, Kind::kFail) << "nothing restarts them";
   EXPECT_EQ(verdict.failure, absl::UnavailableError("a0, which alone has the training data, was lost after step 12; started again, the run "
                                                     "goes on after step 10, from step-10"));
   Start({.data_devices = {"a0"}, .data_timeout_s = 30});
-  gathering_->AwaitData(State::kDataThenRecovery, *members_, at_, queue_);
+  gathering_->AwaitData(State::kDataThenRecovery, *executors_, at_, queue_);
   verdict = Timer();
   EXPECT_EQ(verdict.kind, Kind::kFail);
   EXPECT_THAT(std::string(verdict.failure.message()), HasSubstr("and did not come back in 30 s"));
@@ -157,9 +157,9 @@ TEST_F(GatheringTest, DataThatDoNotComeBackEndTheRunAndSayWhereItGoesOn) {
 TEST_F(GatheringTest, TooLittleMemoryIsSaidOnceAllAreHere) {
   Start({.expected = {"a0", "b0"}, .min_model_memory = {.all_bytes = 1000}});
   Join("a0");
-  EXPECT_EQ(gathering_->WhyTooLarge(*members_, /*planned=*/false), "") << "b0 may have what a0 lacks";
+  EXPECT_EQ(gathering_->InsufficientMemoryReason(*executors_, /*planned=*/false), "") << "b0 may have what a0 lacks";
   Join("b0");
-  EXPECT_NE(gathering_->WhyTooLarge(*members_, /*planned=*/false), "");
+  EXPECT_NE(gathering_->InsufficientMemoryReason(*executors_, /*planned=*/false), "");
 }
 
 }  // namespace

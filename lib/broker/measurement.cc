@@ -11,7 +11,7 @@ namespace fusionllm::broker {
 namespace {
 
 // Both have reached the broker, whatever lies between their sites. Of two that meet there already that is no news.
-std::string WayOut(const Member& a, const Member& b) {
+std::string WayOut(const Executor& a, const Executor& b) {
   if (a.site == b.site || (a.at_relay && b.at_relay)) return "";
   return absl::StrFormat(
       "; %s and %s are two sites: where one cannot dial into the other, in Kubernetes spec.network.mode: Relay has executors meet at the "
@@ -21,10 +21,10 @@ std::string WayOut(const Member& a, const Member& b) {
 
 // A probe is answered over the way back, so that either end may be at fault: not the device with the data, which is where the broker is,
 // and rather one that must be dialled than one that dials out itself.
-const Member& SuspectOf(const std::string& src, const std::string& dst, const Membership& members) {
-  const Member &sender = members.at(src), &receiver = members.at(dst);
-  if (members.HasData(dst)) return sender;
-  if (members.HasData(src)) return receiver;
+const Executor& SuspectOf(const std::string& src, const std::string& dst, const ExecutorSet& executors) {
+  const Executor &sender = executors.at(src), &receiver = executors.at(dst);
+  if (executors.HasData(dst)) return sender;
+  if (executors.HasData(src)) return receiver;
   return receiver.at_relay && !sender.at_relay ? sender : receiver;
 }
 
@@ -52,7 +52,7 @@ bool Measurement::KnowsAll(const std::vector<std::string>& devices) const {
   return std::all_of(devices.begin(), devices.end(), [this](const std::string& device) { return Knows(device); });
 }
 
-Measurement::Next Measurement::MeasureNext(bool after_run, const Membership& members, ActionQueue& queue) {
+Measurement::Next Measurement::MeasureNext(bool after_run, const ExecutorSet& executors, ActionQueue& queue) {
   if (after_run) {
     if (state_ == State::kProbing) state_ = State::kIdle;
     std::erase_if(links_, [this](const Link& link) { return assumed_links_.contains({link.src, link.dst}); });
@@ -60,25 +60,25 @@ Measurement::Next Measurement::MeasureNext(bool after_run, const Membership& mem
   }
   if (state_ == State::kProbing) return Next::kWaits;
   if (state_ == State::kCalibrating) {  // its answer leads on; another executor would be measured beside it
-    if (after_run) queue.Await(kCalibrateSeconds, absl::StrCat("calibration of ", calibrating()));
+    if (after_run) queue.ArmTimer(kCalibrateSeconds, absl::StrCat("calibration of ", calibrating()));
     return Next::kCalibrates;
   }
-  for (const auto& [name, member] : members.members()) {
+  for (const auto& [name, executor] : executors.present()) {
     if (Knows(name)) continue;
-    queue.Await(kCalibrateSeconds, absl::StrCat("calibration of ", name));
+    queue.ArmTimer(kCalibrateSeconds, absl::StrCat("calibration of ", name));
     Calibrate(name, queue);
     return Next::kCalibrates;
   }
   // The first pair of devices speaks for all that the same wire joins. A device with the data comes first: of machines that join it is
   // the one where the broker is, so that what cannot be reached from there is at fault.
-  const std::set<Wire> measured = MeasuredWires(members);
+  const std::set<Wire> measured = MeasuredWires(executors);
   std::vector<std::string> names;
-  for (const auto& [name, member] : members.members()) names.push_back(name);
-  std::stable_partition(names.begin(), names.end(), [&](const std::string& name) { return members.HasData(name); });
+  for (const auto& [name, executor] : executors.present()) names.push_back(name);
+  std::stable_partition(names.begin(), names.end(), [&](const std::string& name) { return executors.HasData(name); });
   for (const std::string& src : names) {
     for (const std::string& dst : names) {
-      if (src == dst || measured.contains(WireOf(src, dst, members))) continue;
-      queue.Await(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", src, dst));
+      if (src == dst || measured.contains(WireOf(src, dst, executors))) continue;
+      queue.ArmTimer(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", src, dst));
       Probe(src, dst, queue);
       return Next::kProbes;
     }
@@ -89,13 +89,13 @@ Measurement::Next Measurement::MeasureNext(bool after_run, const Membership& mem
 void Measurement::Calibrate(const std::string& device, ActionQueue& queue) {
   state_ = State::kCalibrating;
   subject_ = {device, ""};
-  queue.Do(StartCalibration{device});
+  queue.Push(StartCalibration{device});
 }
 
 void Measurement::Probe(const std::string& src, const std::string& dst, ActionQueue& queue) {
   state_ = State::kProbing;
   subject_ = {src, dst};
-  queue.Do(StartLinkProbe{.src = src, .dst = dst});
+  queue.Push(StartLinkProbe{.src = src, .dst = dst});
 }
 
 bool Measurement::EndCalibration(const std::string& device, const std::string& profile) {
@@ -125,14 +125,14 @@ void Measurement::Lost(const std::string& device) {
 // A machine that joined by itself is turned away: what is wrong with its address is no reason to end the run of the others. An executor
 // that is awaited by name cannot be dispensed with.
 Measurement::ProbeVerdict Measurement::OnProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why,
-                                                     const Membership& members, int64_t last_step, ActionQueue& queue) {
+                                                     const ExecutorSet& executors, int64_t last_step, ActionQueue& queue) {
   // The end of the peer makes a probe fail as well, perhaps before the broker has noticed it: it will have, when the second one fails.
   if (++failed_probes_[{src, dst}].count == 1) return {.kind = ProbeVerdict::Kind::kTryAgain};
-  const Member& suspect = SuspectOf(src, dst, members);
+  const Executor& suspect = SuspectOf(src, dst, executors);
   const std::string place = suspect.at_relay || suspect.data_address.empty() ? "" : absl::StrCat(" at ", suspect.data_address);
   const std::string cause = absl::StrFormat("probe %s -> %s: %s", src, dst, std::string(why.message()));
-  if (members.HasData(suspect.name) || expected_.contains(suspect.name)) {
-    const Member& other = members.at(suspect.name == src ? dst : src);
+  if (executors.HasData(suspect.name) || expected_.contains(suspect.name)) {
+    const Executor& other = executors.at(suspect.name == src ? dst : src);
     std::string sentence = absl::StrFormat("%s cannot reach %s%s (%s)%s", other.name, suspect.name, place, cause, WayOut(other, suspect));
     if (PauseBeforeNextProbe(src, dst, sentence, last_step, queue)) return {.kind = ProbeVerdict::Kind::kPauses};
     return {.kind = ProbeVerdict::Kind::kFails, .sentence = std::move(sentence)};
@@ -151,18 +151,19 @@ bool Measurement::PauseBeforeNextProbe(const std::string& src, const std::string
   FailedProbes& failed = failed_probes_.at({src, dst});
   if (!waits_for_executors_ || failed.waited_s >= executor_timeout_s_) return false;
   if (failed.waited_s == 0) {  // once for all its tries
-    queue.Do(EmitEvent{.reason = "ProbeFailed",
-                       .step = last_step,
-                       .message = absl::StrFormat("%s; it is tried again, with pauses of %g s in all at most", why, executor_timeout_s_)});
+    queue.Push(
+        EmitEvent{.reason = "ProbeFailed",
+                  .step = last_step,
+                  .message = absl::StrFormat("%s; it is tried again, with pauses of %g s in all at most", why, executor_timeout_s_)});
   }
   const double wait_s = std::min(RetrySeconds(failed.count - 1), executor_timeout_s_ - failed.waited_s);
   failed.waited_s += wait_s;
-  queue.Await(wait_s, "the next probe");
+  queue.ArmTimer(wait_s, "the next probe");
   return true;
 }
 
 // A stage answers probes while it runs and sends none.
-bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiners, const RunPlan& plan, const Membership& members,
+bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiners, const RunPlan& plan, const ExecutorSet& executors,
                                      ActionQueue& queue) {
   if (late_joiners.empty() || state_ != State::kIdle) return false;
   for (const std::string& name : late_joiners) {
@@ -170,13 +171,13 @@ bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiner
     Calibrate(name, queue);
     return false;
   }
-  const std::set<Wire> measured = MeasuredWires(members);
+  const std::set<Wire> measured = MeasuredWires(executors);
   std::vector<std::pair<std::string, std::string>> from_stages;
-  for (const auto& [src, sender] : members.members()) {
-    for (const auto& [dst, receiver] : members.members()) {
+  for (const auto& [src, sender] : executors.present()) {
+    for (const auto& [dst, receiver] : executors.present()) {
       const bool concerned =
           std::count(late_joiners.begin(), late_joiners.end(), src) + std::count(late_joiners.begin(), late_joiners.end(), dst) > 0;
-      if (src == dst || !concerned || measured.contains(WireOf(src, dst, members))) continue;
+      if (src == dst || !concerned || measured.contains(WireOf(src, dst, executors))) continue;
       if (plan.Uses(src)) {
         from_stages.emplace_back(src, dst);
         continue;
@@ -186,7 +187,7 @@ bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiner
     }
   }
   for (const auto& [src, dst] : from_stages) {
-    const Link* const back = LinkBetween(dst, src, members);
+    const Link* const back = LinkBetween(dst, src, executors);
     if (back == nullptr) continue;
     const Link assumed{.src = src, .dst = dst, .rtt_s = back->rtt_s, .bytes_per_s = back->bytes_per_s};
     links_.push_back(assumed);
@@ -195,27 +196,27 @@ bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiner
   return true;
 }
 
-Measurement::Wire Measurement::WireOf(const std::string& src, const std::string& dst, const Membership& members) const {
+Measurement::Wire Measurement::WireOf(const std::string& src, const std::string& dst, const ExecutorSet& executors) const {
   const auto line = lines_.find({src, dst});
-  return line != lines_.end() ? Wire("line", line->second, "") : Wire("sites", members.SiteOf(src), members.SiteOf(dst));
+  return line != lines_.end() ? Wire("line", line->second, "") : Wire("sites", executors.SiteOf(src), executors.SiteOf(dst));
 }
 
-const Link* Measurement::LinkBetween(const std::string& src, const std::string& dst, const Membership& members) const {
-  const Wire wire = WireOf(src, dst, members);
+const Link* Measurement::LinkBetween(const std::string& src, const std::string& dst, const ExecutorSet& executors) const {
+  const Wire wire = WireOf(src, dst, executors);
   const auto found =
-      std::find_if(links_.begin(), links_.end(), [&](const Link& link) { return WireOf(link.src, link.dst, members) == wire; });
+      std::find_if(links_.begin(), links_.end(), [&](const Link& link) { return WireOf(link.src, link.dst, executors) == wire; });
   return found == links_.end() ? nullptr : &*found;
 }
 
-void Measurement::SetRate(const std::string& src, const std::string& dst, double bytes_per_s, const Membership& members) {
-  const Link* const link = LinkBetween(src, dst, members);
+void Measurement::SetRate(const std::string& src, const std::string& dst, double bytes_per_s, const ExecutorSet& executors) {
+  const Link* const link = LinkBetween(src, dst, executors);
   if (link != nullptr) links_[static_cast<size_t>(link - links_.data())].bytes_per_s = bytes_per_s;
 }
 
-std::set<Measurement::Wire> Measurement::MeasuredWires(const Membership& members) const {
+std::set<Measurement::Wire> Measurement::MeasuredWires(const ExecutorSet& executors) const {
   std::set<Wire> measured;
   for (const Link& link : links_) {
-    if (members.IsPresent(link.src) && members.IsPresent(link.dst)) measured.insert(WireOf(link.src, link.dst, members));
+    if (executors.IsPresent(link.src) && executors.IsPresent(link.dst)) measured.insert(WireOf(link.src, link.dst, executors));
   }
   return measured;
 }

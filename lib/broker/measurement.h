@@ -31,7 +31,7 @@
 
 #include "absl/status/status.h"
 #include "lib/broker/action_queue.h"
-#include "lib/broker/membership.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/run_options.h"
 
 namespace fusionllm::broker {
@@ -61,28 +61,29 @@ class Measurement {
   bool KnowsAll(const std::vector<std::string>& devices) const;
 
   // `after_run`: stages ran, or were to, when it was last asked.
-  Next MeasureNext(bool after_run, const Membership& members, ActionQueue& queue);
+  Next MeasureNext(bool after_run, const ExecutorSet& executors, ActionQueue& queue);
   bool EndCalibration(const std::string& device, const std::string& profile);  // false: it was not asked for
   bool EndProbe(const std::string& src, const std::string& dst);               // false: it was not asked for
   void Learn(const Link& link) { links_.push_back(link); }
   void ForgetFailures(const std::string& src, const std::string& dst) { failed_probes_.erase({src, dst}); }
-  ProbeVerdict OnProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why, const Membership& members,
+  ProbeVerdict OnProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why, const ExecutorSet& executors,
                              int64_t last_step, ActionQueue& queue);
   // The probe under way has no answer: its ends.
   std::pair<std::string, std::string> GiveUpProbe();
   void Lost(const std::string& device);
 
-  bool MeasureLateJoiners(const std::vector<std::string>& late_joiners, const RunPlan& plan, const Membership& members, ActionQueue& queue);
+  bool MeasureLateJoiners(const std::vector<std::string>& late_joiners, const RunPlan& plan, const ExecutorSet& executors,
+                          ActionQueue& queue);
   // On the ways from stages to late joiners nothing can be measured before the stages stop: the way back stands in for some of them.
   bool has_assumed_links() const { return !assumed_links_.empty(); }
 
-  Wire WireOf(const std::string& src, const std::string& dst, const Membership& members) const;
+  Wire WireOf(const std::string& src, const std::string& dst, const ExecutorSet& executors) const;
   // The measurement that speaks for a pair; null: none.
-  const Link* LinkBetween(const std::string& src, const std::string& dst, const Membership& members) const;
-  void SetRate(const std::string& src, const std::string& dst, double bytes_per_s, const Membership& members);
+  const Link* LinkBetween(const std::string& src, const std::string& dst, const ExecutorSet& executors) const;
+  void SetRate(const std::string& src, const std::string& dst, double bytes_per_s, const ExecutorSet& executors);
 
  private:
-  std::set<Wire> MeasuredWires(const Membership& members) const;
+  std::set<Wire> MeasuredWires(const ExecutorSet& executors) const;
   void Calibrate(const std::string& device, ActionQueue& queue);
   void Probe(const std::string& src, const std::string& dst, ActionQueue& queue);
   bool PauseBeforeNextProbe(const std::string& src, const std::string& dst, const std::string& why, int64_t last_step, ActionQueue& queue);

@@ -23,17 +23,17 @@ class MeasurementTest : public ::testing::Test {
   using Next = Measurement::Next;
   using State = Measurement::State;
   void Start(const RunOptions& options, const std::vector<std::string>& names) {
-    members_.emplace(options);
+    executors_.emplace(options);
     measurement_.emplace(options);
     for (const std::string& name : names) Join(name);
   }
   void Join(const std::string& name) {
-    members_->Join({.name = name, .incarnation = 1, .site = name.substr(0, 1), .memory_bytes = 100, .data_address = name + ":1"});
+    executors_->Join({.name = name, .incarnation = 1, .site = name.substr(0, 1), .memory_bytes = 100, .data_address = name + ":1"});
   }
-  Next MeasureNext(bool after_run = false) { return measurement_->MeasureNext(after_run, *members_, queue_); }
+  Next MeasureNext(bool after_run = false) { return measurement_->MeasureNext(after_run, *executors_, queue_); }
   void KnowAll() {
     const auto is_known = [this](const auto& entry) { return measurement_->Knows(entry.first); };
-    while (!std::all_of(members_->members().begin(), members_->members().end(), is_known)) {
+    while (!std::all_of(executors_->present().begin(), executors_->present().end(), is_known)) {
       MeasureNext();
       measurement_->EndCalibration(measurement_->calibrating(), "{}");
     }
@@ -41,10 +41,10 @@ class MeasurementTest : public ::testing::Test {
   }
   Measurement::ProbeVerdict Fail(const std::string& src, const std::string& dst) {
     measurement_->EndProbe(src, dst);
-    return measurement_->OnProbeFailed(src, dst, absl::UnavailableError("refused"), *members_, 0, queue_);
+    return measurement_->OnProbeFailed(src, dst, absl::UnavailableError("refused"), *executors_, 0, queue_);
   }
 
-  std::optional<Membership> members_;
+  std::optional<ExecutorSet> executors_;
   std::optional<Measurement> measurement_;
   ActionQueue queue_;
 };
@@ -88,14 +88,14 @@ TEST_F(MeasurementTest, LossOfItsSubjectEndsAMeasurement) {
 
 TEST_F(MeasurementTest, LinesAndSitesAreEachOneWire) {
   Start({.lines = {{{"a0", "b1"}, "cable"}}}, {"a0", "b0", "b1"});
-  EXPECT_EQ(measurement_->WireOf("a0", "b0", *members_), measurement_->WireOf("a0", "b0", *members_));
-  EXPECT_NE(measurement_->WireOf("a0", "b0", *members_), measurement_->WireOf("a0", "b1", *members_));
-  EXPECT_NE(measurement_->WireOf("a0", "b0", *members_), measurement_->WireOf("b0", "a0", *members_));
+  EXPECT_EQ(measurement_->WireOf("a0", "b0", *executors_), measurement_->WireOf("a0", "b0", *executors_));
+  EXPECT_NE(measurement_->WireOf("a0", "b0", *executors_), measurement_->WireOf("a0", "b1", *executors_));
+  EXPECT_NE(measurement_->WireOf("a0", "b0", *executors_), measurement_->WireOf("b0", "a0", *executors_));
   measurement_->Learn({.src = "b0", .dst = "a0", .bytes_per_s = 5});
-  ASSERT_NE(measurement_->LinkBetween("b1", "a0", *members_), nullptr) << "b0 speaks for its site";
-  measurement_->SetRate("b1", "a0", 3, *members_);
+  ASSERT_NE(measurement_->LinkBetween("b1", "a0", *executors_), nullptr) << "b0 speaks for its site";
+  measurement_->SetRate("b1", "a0", 3, *executors_);
   EXPECT_EQ(measurement_->links()[0].bytes_per_s, 3);
-  EXPECT_EQ(measurement_->LinkBetween("a0", "b0", *members_), nullptr);
+  EXPECT_EQ(measurement_->LinkBetween("a0", "b0", *executors_), nullptr);
 }
 
 TEST_F(MeasurementTest, FailedProbeIsTriedAgainBeforeItCounts) {
@@ -143,7 +143,7 @@ TEST_F(MeasurementTest, LateJoinersAreMeasuredWithoutProbesOfStages) {
   KnowAll();
   Join("b0");
   const RunPlan plan{.devices = {"a0"}};
-  const auto measured = [&] { return measurement_->MeasureLateJoiners({"b0"}, plan, *members_, queue_); };
+  const auto measured = [&] { return measurement_->MeasureLateJoiners({"b0"}, plan, *executors_, queue_); };
   EXPECT_FALSE(measured());
   EXPECT_THAT(Of<StartCalibration>(queue_.Take()), SizeIs(1));
   EXPECT_FALSE(measured()) << "it is under way";
@@ -167,14 +167,14 @@ TEST_F(MeasurementTest, WhatIsMeasuredBesideARunIsMeasuredAgainAfterIt) {
   KnowAll();
   Join("b0");
   const RunPlan plan{.devices = {"a0"}};
-  measurement_->MeasureLateJoiners({"b0"}, plan, *members_, queue_);
+  measurement_->MeasureLateJoiners({"b0"}, plan, *executors_, queue_);
   queue_.Take();
   EXPECT_EQ(MeasureNext(/*after_run=*/true), Next::kCalibrates);
   std::vector<Action> actions = queue_.Take();
   EXPECT_THAT(Of<StartCalibration>(actions), SizeIs(0)) << "its answer leads on";
   EXPECT_THAT(Of<StartTimer>(actions), SizeIs(1)) << "which is awaited from here on";
   measurement_->EndCalibration("b0", "{}");
-  measurement_->MeasureLateJoiners({"b0"}, plan, *members_, queue_);
+  measurement_->MeasureLateJoiners({"b0"}, plan, *executors_, queue_);
   ASSERT_EQ(measurement_->state(), State::kProbing);
   queue_.Take();
   EXPECT_EQ(MeasureNext(/*after_run=*/true), Next::kProbes);

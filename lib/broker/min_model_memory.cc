@@ -25,7 +25,7 @@ constexpr char kOrSmaller[] = ", or train a smaller model";
 
 }  // namespace
 
-std::string WhyTooLarge(const MinModelMemory& least, const std::vector<DeviceMemory>& devices) {
+std::string DescribeInsufficientMemory(const MinModelMemory& required, const std::vector<DeviceMemory>& devices) {
   int64_t largest = 0, all = 0;
   for (const DeviceMemory& device : devices) {
     if (device.bytes <= 0) return "";
@@ -33,15 +33,15 @@ std::string WhyTooLarge(const MinModelMemory& least, const std::vector<DeviceMem
     all += device.bytes;
   }
   if (devices.empty()) return "";
-  if (least.largest_bytes > largest) {
+  if (required.largest_bytes > largest) {
     return absl::StrFormat(
         "the stage with %s needs %s at least, for parameters, gradients and the optimizer's state; the limit is %s (%s)%s", least.largest,
-        Size(least.largest_bytes), Size(largest), Limits(devices), scheduler::MemoryRemedy(kOrSmaller));
+        Size(required.largest_bytes), Size(largest), Limits(devices), scheduler::MemoryRemedy(kOrSmaller));
   }
-  if (least.all_bytes > all) {
+  if (required.all_bytes > all) {
     return absl::StrFormat(
         "the model needs %s at least, for parameters, gradients and the optimizer's state; the limits add up to %s (%s)%s",
-        Size(least.all_bytes), Size(all), Limits(devices),
+        Size(required.all_bytes), Size(all), Limits(devices),
         scheduler::MemoryRemedy(absl::StrCat(", let more executors take part", kOrSmaller)));
   }
   return "";

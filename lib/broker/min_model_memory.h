@@ -23,6 +23,6 @@ struct DeviceMemory {
 };
 
 // Why these devices cannot train the model, in a sentence that names them. Empty: nothing is known against it.
-std::string WhyTooLarge(const MinModelMemory& least, const std::vector<DeviceMemory>& devices);
+std::string DescribeInsufficientMemory(const MinModelMemory& required, const std::vector<DeviceMemory>& devices);
 
 }  // namespace fusionllm::broker

@@ -25,21 +25,21 @@ void PlanEpoch::Adopt(uint32_t number, RunPlan plan, int64_t last_step, std::map
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
   const bool broken =
       std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return gone_.contains(name); });
-  state_ = broken ? State::kBroken : State::kReturning;
+  state_ = broken ? State::kBroken : State::kRejoining;
 }
 
 void PlanEpoch::SetFigures(const RunPlan& plan) {
-  const int executors = plan_.executors, wanted = plan_.wanted;
+  const int executors = plan_.executors, wanted = plan_.desired_executors;
   plan_ = plan;
   plan_.executors = executors;
-  plan_.wanted = wanted;
+  plan_.desired_executors = wanted;
 }
 
 void PlanEpoch::SetDevice(int rank, const std::string& device) { plan_.devices[static_cast<size_t>(rank)] = device; }
 
 void PlanEpoch::RecordForeign(uint32_t number) { foreign_ = std::max(foreign_, number); }
 
-void PlanEpoch::OnReturn(const std::string& name, uint32_t number) {
+void PlanEpoch::OnRejoined(const std::string& name, uint32_t number) {
   if (number == number_) {
     waiting_.erase(name);
   } else if (plan_.Uses(name)) {
@@ -47,21 +47,21 @@ void PlanEpoch::OnReturn(const std::string& name, uint32_t number) {
   }
 }
 
-void PlanEpoch::OnLostAgain(const std::string& name) {
+void PlanEpoch::OnLost(const std::string& name) {
   if (plan_.Uses(name)) waiting_.insert(name);
 }
 
-void PlanEpoch::EmitAbsent(const Membership& members, ActionQueue& queue) const {
+void PlanEpoch::EmitAbsent(const ExecutorSet& executors, ActionQueue& queue) const {
   for (int rank = 0; rank < static_cast<int>(plan_.devices.size()); ++rank) {
     const std::string& name = plan_.devices[static_cast<size_t>(rank)];
-    if (members.IsPresent(name)) continue;
+    if (executors.IsPresent(name)) continue;
     EmitEvent lost{
         .reason = "ExecutorLost",
         .step = last_step_,
         .message = absl::StrFormat("%s (%s) was lost while the broker was away, after step %d", name, plan_.Describe(rank), last_step_),
         .device = name};
     SetStageAndReplica(plan_, rank, lost);
-    queue.Do(std::move(lost));
+    queue.Push(std::move(lost));
   }
 }
 
@@ -97,13 +97,13 @@ bool PlanEpoch::OnStep(const StepDone& event) {
   return true;
 }
 
-void PlanEpoch::Drain(const std::string& why, const Membership& members, ActionQueue& queue) {
+void PlanEpoch::Drain(const std::string& why, const ExecutorSet& executors, ActionQueue& queue) {
   state_ = State::kStopping;
   waiting_.clear();
   for (const std::string& device : plan_.devices) {
-    if (!members.IsPresent(device) || ended_at_.contains(device)) continue;
+    if (!executors.IsPresent(device) || ended_at_.contains(device)) continue;
     waiting_.insert(device);
-    queue.Do(SendAbort{.name = device, .epoch = number_, .why = why});
+    queue.Push(SendAbort{.name = device, .epoch = number_, .why = why});
   }
 }
 
@@ -112,7 +112,7 @@ bool PlanEpoch::OnStopped(const std::string& name) {
   return state_ == State::kStopping && waiting_.empty();
 }
 
-bool PlanEpoch::IsCurrent(const Ended& event) const {
+bool PlanEpoch::IsCurrent(const StageEnded& event) const {
   if (event.epoch != number_ || !plan_.Uses(event.name)) return false;
   return !event.status.ok() || (event.last_step >= 0 && event.last_step <= total_steps_);
 }
@@ -127,7 +127,7 @@ bool PlanEpoch::ReplicaZeroHasEnded() const {
   return planned() && std::all_of(begin, begin + plan_.stages(), [this](const std::string& device) { return ended_at_.contains(device); });
 }
 
-int64_t PlanEpoch::EndOfReplicaZero() const { return ended_at_.at(plan_.devices[0]); }
+int64_t PlanEpoch::LastStepOfReplicaZero() const { return ended_at_.at(plan_.devices[0]); }
 
 bool PlanEpoch::EndedBeforeLastStep() const {
   return ReplicaZeroHasEnded() &&
@@ -139,7 +139,7 @@ bool PlanEpoch::IsNoLongerRequired(int rank) const {
   return under_way && rank >= 0 && plan_.ReplicaOf(rank) > 0 && ReplicaZeroHasEnded();
 }
 
-std::vector<int> PlanEpoch::RanksThatLag() const {
+std::vector<int> PlanEpoch::UnfinishedRanks() const {
   std::vector<int> ranks;
   for (int rank = plan_.stages(); rank < static_cast<int>(plan_.devices.size()); ++rank) {
     if (!ended_at_.contains(plan_.devices[static_cast<size_t>(rank)])) ranks.push_back(rank);
@@ -154,14 +154,14 @@ void PlanEpoch::EmitReplicaFailed(int rank, const std::string& what, ActionQueue
                    .message = absl::StrFormat("%s on %s: %s%s", plan_.Describe(rank), device, what, kNoLongerRequired),
                    .device = device};
   SetStageAndReplica(plan_, rank, failed);
-  queue.Do(std::move(failed));
+  queue.Push(std::move(failed));
 }
 
-void PlanEpoch::EndOtherReplicas(const std::string& why, const Membership& members, ActionQueue& queue) {
-  for (const int rank : RanksThatLag()) {
+void PlanEpoch::EndOtherReplicas(const std::string& why, const ExecutorSet& executors, ActionQueue& queue) {
+  for (const int rank : UnfinishedRanks()) {
     const std::string& device = plan_.devices[static_cast<size_t>(rank)];
-    ended_at_[device] = EndOfReplicaZero();
-    if (members.IsPresent(device)) queue.Do(SendAbort{.name = device, .epoch = number_, .why = why});
+    ended_at_[device] = LastStepOfReplicaZero();
+    if (executors.IsPresent(device)) queue.Push(SendAbort{.name = device, .epoch = number_, .why = why});
   }
 }
 

@@ -20,7 +20,7 @@ class PlanEpochTest : public ::testing::Test {
  protected:
   using State = PlanEpoch::State;
   PlanEpochTest() {
-    for (const char* name : {"a0", "b0", "c0", "d0"}) members_.Join({.name = name, .incarnation = 1});
+    for (const char* name : {"a0", "b0", "c0", "d0"}) executors_.Join({.name = name, .incarnation = 1});
   }
   static RunPlan TwoStages(int replicas = 1) {
     std::vector<std::string> devices = {"a0", "b0"};
@@ -37,7 +37,7 @@ class PlanEpochTest : public ::testing::Test {
   }
 
   RunOptions options_{.total_steps = 100};
-  Membership members_{options_};
+  ExecutorSet executors_{options_};
   ActionQueue queue_;
 };
 
@@ -87,8 +87,8 @@ TEST_F(PlanEpochTest, DrainAbortsWhoIsPresentAndHasNotEnded) {
   PlanEpoch epoch(options_);
   Run(epoch, TwoStages(/*replicas=*/2));
   epoch.OnEnded("c0", 5);
-  members_.Leave("d0", 1);
-  epoch.Drain("lost", members_, queue_);
+  executors_.Leave("d0", 1);
+  epoch.Drain("lost", executors_, queue_);
   EXPECT_EQ(epoch.state(), State::kStopping);
   EXPECT_THAT(epoch.waiting(), ElementsAre("a0", "b0"));
   EXPECT_THAT(Of<SendAbort>(queue_.Take()), SizeIs(2));
@@ -102,17 +102,17 @@ TEST_F(PlanEpochTest, DrainAbortsWhoIsPresentAndHasNotEnded) {
 TEST_F(PlanEpochTest, AdoptedEpochResumesWhenAllAreBack) {
   PlanEpoch epoch(options_);
   epoch.Adopt(4, TwoStages(), 12, {});
-  EXPECT_EQ(epoch.state(), State::kReturning);
+  EXPECT_EQ(epoch.state(), State::kRejoining);
   EXPECT_TRUE(epoch.stepped());
   EXPECT_TRUE(Step(epoch, 13)) << "repeated to the broker that took over";
-  epoch.OnReturn("a0", 4);
-  epoch.OnReturn("s0", 0);
-  EXPECT_FALSE(epoch.Resumes());
-  epoch.OnReturn("b0", 4);
-  EXPECT_TRUE(epoch.Resumes());
-  epoch.OnLostAgain("a0");
-  EXPECT_FALSE(epoch.Resumes());
-  epoch.OnReturn("a0", 4);
+  epoch.OnRejoined("a0", 4);
+  epoch.OnRejoined("s0", 0);
+  EXPECT_FALSE(epoch.CanResume());
+  epoch.OnRejoined("b0", 4);
+  EXPECT_TRUE(epoch.CanResume());
+  epoch.OnLost("a0");
+  EXPECT_FALSE(epoch.CanResume());
+  epoch.OnRejoined("a0", 4);
   epoch.Resume();
   EXPECT_TRUE(epoch.runs());
 }
@@ -120,11 +120,11 @@ TEST_F(PlanEpochTest, AdoptedEpochResumesWhenAllAreBack) {
 TEST_F(PlanEpochTest, AdoptedEpochIsBrokenByAStageWithoutItAndByOneThatIsGone) {
   PlanEpoch epoch(options_);
   epoch.Adopt(4, TwoStages(), 12, {});
-  epoch.OnReturn("b0", 0);
+  epoch.OnRejoined("b0", 0);
   EXPECT_EQ(epoch.state(), State::kBroken);
   EXPECT_TRUE(epoch.adopted());
-  for (const char* name : {"a0", "b0"}) epoch.OnReturn(name, 4);
-  EXPECT_FALSE(epoch.Resumes());
+  for (const char* name : {"a0", "b0"}) epoch.OnRejoined(name, 4);
+  EXPECT_FALSE(epoch.CanResume());
   options_.gone = {"a0"};
   PlanEpoch gone(options_);
   gone.Adopt(4, TwoStages(), 12, {});
@@ -149,21 +149,21 @@ TEST_F(PlanEpochTest, OtherReplicasAreNotRequiredOnceReplicaZeroHasEnded) {
   EXPECT_FALSE(epoch.IsNoLongerRequired(0));
   EXPECT_FALSE(epoch.IsNoLongerRequired(-1));
   EXPECT_TRUE(epoch.EndedBeforeLastStep());
-  EXPECT_THAT(epoch.RanksThatLag(), ElementsAre(2, 3));
-  members_.Leave("d0", 1);
-  epoch.EndOtherReplicas("c0 has failed", members_, queue_);
+  EXPECT_THAT(epoch.UnfinishedRanks(), ElementsAre(2, 3));
+  executors_.Leave("d0", 1);
+  epoch.EndOtherReplicas("c0 has failed", executors_, queue_);
   EXPECT_TRUE(epoch.AllEnded());
   EXPECT_THAT(Of<SendAbort>(queue_.Take()), SizeIs(1)) << "d0 is gone";
-  EXPECT_THAT(epoch.RanksThatLag(), IsEmpty());
+  EXPECT_THAT(epoch.UnfinishedRanks(), IsEmpty());
 }
 
 TEST_F(PlanEpochTest, ReportsAreCurrentFromTheirStageOfThisEpoch) {
   PlanEpoch epoch(options_);
   Run(epoch, TwoStages(/*replicas=*/2));
-  EXPECT_TRUE(epoch.IsCurrent(Ended{.epoch = 1, .name = "d0", .last_step = 100}));
-  EXPECT_FALSE(epoch.IsCurrent(Ended{.epoch = 1, .name = "d0", .last_step = 101}));
-  EXPECT_FALSE(epoch.IsCurrent(Ended{.epoch = 1, .name = "s0", .last_step = 100}));
-  EXPECT_FALSE(epoch.IsCurrent(Ended{.epoch = 2, .name = "d0", .last_step = 100}));
+  EXPECT_TRUE(epoch.IsCurrent(StageEnded{.epoch = 1, .name = "d0", .last_step = 100}));
+  EXPECT_FALSE(epoch.IsCurrent(StageEnded{.epoch = 1, .name = "d0", .last_step = 101}));
+  EXPECT_FALSE(epoch.IsCurrent(StageEnded{.epoch = 1, .name = "s0", .last_step = 100}));
+  EXPECT_FALSE(epoch.IsCurrent(StageEnded{.epoch = 2, .name = "d0", .last_step = 100}));
   EXPECT_TRUE(epoch.IsCurrent(ShardWritten{.epoch = 1, .name = "b0", .step = 3, .stage = 1}));
   EXPECT_FALSE(epoch.IsCurrent(ShardWritten{.epoch = 1, .name = "a0", .step = 3, .stage = 1}));
   EXPECT_FALSE(epoch.IsCurrent(ShardWritten{.epoch = 1, .name = "c0", .step = 3, .stage = 2})) << "replica 0 writes for all";
@@ -178,10 +178,10 @@ TEST_F(PlanEpochTest, DeviceThatIsReplacedLeavesNoFigures) {
   EXPECT_EQ(testing::BusySeconds(epoch.plan()), (std::vector<double>{0.1, 0}));
   RunPlan figures = epoch.plan();
   testing::SetStages(figures, {0.1, 0.4});
-  figures.wanted = 9;
+  figures.desired_executors = 9;
   epoch.SetFigures(figures);
   EXPECT_EQ(epoch.plan().BusySecondsOf(1), 0.4);
-  EXPECT_EQ(epoch.plan().wanted, 0) << "known to the run, not to the planner's document";
+  EXPECT_EQ(epoch.plan().desired_executors, 0) << "known to the run, not to the planner's document";
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ MigrationJudge::Verdict PlanMonitor::Judge(const RunPlan& other, int64_t last_st
   return verdict;
 }
 
-PlanInForce PlanMonitor::InForce(int64_t last_step, int64_t total_steps, double move_s) const {
+CurrentPlan PlanMonitor::CurrentPlanAt(int64_t last_step, int64_t total_steps, double move_s) const {
   return {.document = plan_.document,
           .devices = plan_.devices,
           .steps_left = std::max<int64_t>(0, total_steps - last_step),

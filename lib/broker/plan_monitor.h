@@ -25,7 +25,7 @@ class PlanMonitor {
   static constexpr int kConsultationSteps = 20;  // between two questions to the scheduler while something drifts
   static constexpr int kConfirmationSteps = 5;   // before the second of two questions that must agree
 
-  using Ends = std::set<std::pair<std::string, std::string>>;  // of links: from, to
+  using LinkSet = std::set<std::pair<std::string, std::string>>;  // of links: from, to
 
   // What the plan counts on from one device to another, by whatever was measured between their sites; a rate of 0: unknown.
   struct LinkFigures {
@@ -53,10 +53,10 @@ class PlanMonitor {
     weighs_late_joiners_ = false;
   }
   // As a planner must know it to weigh a move that costs move_s.
-  PlanInForce InForce(int64_t last_step, int64_t total_steps, double move_s) const;
+  CurrentPlan CurrentPlanAt(int64_t last_step, int64_t total_steps, double move_s) const;
 
   // Links of the plan that send enough for the rate they get to be that of their wire.
-  const Ends& representative_links() const { return representative_; }
+  const LinkSet& representative_links() const { return representative_; }
 
   bool drifting() const { return drift_.drifting(); }
   // Devices that now take so many times as long as the plan in force counts on; without those that are well.
@@ -87,7 +87,7 @@ class PlanMonitor {
   SlowdownDetector drift_;
   MigrationJudge judge_;
   std::vector<WatchedLink> links_;
-  Ends representative_;
+  LinkSet representative_;
   std::map<int64_t, OpenStep> open_;
   int64_t judged_step_ = 0;
   std::deque<double> recent_s_;  // seconds of the newest steps

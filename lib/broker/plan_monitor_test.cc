@@ -54,7 +54,7 @@ class SharedWire : public ::testing::Test {
 
 TEST_F(SharedWire, WhatSendsLittleMeasuresTheQueueAndIsNotJudged) {
   EXPECT_THAT(Steps(50, 2e3, 1e6), IsEmpty());
-  EXPECT_EQ(plan_monitor_.representative_links(), (PlanMonitor::Ends{{"b", "c"}}));
+  EXPECT_EQ(plan_monitor_.representative_links(), (PlanMonitor::LinkSet{{"b", "c"}}));
 }
 
 TEST_F(SharedWire, WhatSendsMostSaysThatTheWireHasDegraded) {

@@ -24,8 +24,8 @@
 
 #include "lib/broker/action_queue.h"
 #include "lib/broker/data_stage_selector.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/measurement.h"
-#include "lib/broker/membership.h"
 #include "lib/broker/plan_epoch.h"
 #include "lib/broker/run_options.h"
 
@@ -42,16 +42,16 @@ class PlanRequests {
   void OnJoined() { joined_since_asked_ = true; }
   void OnLost(const std::string& name) { selector_.Lost(name); }
 
-  // About the members, without saying who reads the data. `slowness`: of devices of the plan in force, over what it counts on.
+  // About the executors, without saying who reads the data. `slowness`: of devices of the plan in force, over what it counts on.
   RequestPlan Compose(bool with_spares, const std::map<std::string, double>& slowness, const std::string& codec_limit,
-                      const PlanEpoch& epoch, const Membership& members);
+                      const PlanEpoch& epoch, const ExecutorSet& executors);
   void Select(RequestPlan question, DataStageSelector::Objective objective, const std::map<std::string, double>& slowness,
-              const PlanEpoch& epoch, const Membership& members, const Measurement& measurement);
+              const PlanEpoch& epoch, const ExecutorSet& executors, const Measurement& measurement);
   void BeginPlanning();              // what follows is asked before the next epoch
   bool AskNext(ActionQueue& queue);  // false: nothing is left to ask
   void AskForFigures(RequestPlan question, const RunPlan& plan, ActionQueue& queue);
   // While the plan in force goes on; none: nothing is left to ask.
-  std::optional<RequestPlan> NextAlternative(const Membership& members, const Measurement& measurement);
+  std::optional<RequestPlan> NextAlternative(const ExecutorSet& executors, const Measurement& measurement);
 
   void Planned(const RunPlan& plan) { selector_.Planned(plan); }
   void Refused(const std::string& reason, const std::string& message) { selector_.Refused(reason, message); }
@@ -61,21 +61,21 @@ class PlanRequests {
   std::string RefusalMessage() const { return selector_.RefusalMessage(); }
 
   // What is taken of the answers, has_plan().
-  RunPlan Selected(const Membership& members, const Measurement& measurement);
-  void SetExecutors(RunPlan& plan, const Membership& members) const;  // that it was made over
+  RunPlan Selected(const ExecutorSet& executors, const Measurement& measurement);
+  void SetExecutors(RunPlan& plan, const ExecutorSet& executors) const;  // that it was made over
   void EmitDataStageSelected(int64_t last_step, ActionQueue& queue) const;
   // Devices of the question last asked, less those that nothing is known of.
   const std::vector<std::string>& devices_asked() const { return devices_asked_; }
   void TakeSlowness() { slowness_ = slowness_asked_; }  // the plan in force is to know it
   // For people: "2 stages on a0, b0", how its micro-batches are others than before, `why`, and what it has less of than the job asks for.
-  std::string Describe(const RunPlan& taken, const RunPlan& before, const std::string& why, const Membership& members) const;
+  std::string Describe(const RunPlan& taken, const RunPlan& before, const std::string& why, const ExecutorSet& executors) const;
 
  private:
   std::vector<DataStageSelector::Reader> ReadersFor(const RequestPlan& question, const std::map<std::string, double>& slowness,
-                                                    const PlanEpoch& epoch, const Membership& members,
+                                                    const PlanEpoch& epoch, const ExecutorSet& executors,
                                                     const Measurement& measurement) const;
-  std::string LessThanAskedFor(const RunPlan& plan, const Membership& members) const;
-  void NoteAsked(const RequestPlan& question, const Membership& members, const Measurement& measurement);
+  std::string LessThanAskedFor(const RunPlan& plan, const ExecutorSet& executors) const;
+  void NoteAsked(const RequestPlan& question, const ExecutorSet& executors, const Measurement& measurement);
 
   std::set<std::string> data_devices_;
   int64_t micro_batch_size_ = 0;

@@ -21,26 +21,26 @@ using ::testing::SizeIs;
 class PlanRequestsTest : public ::testing::Test {
  protected:
   explicit PlanRequestsTest(RunOptions options = {.data_devices = {"a0", "b0"}, .micro_batch_size = 2})
-      : members_(options), measurement_(options), epoch_(options), requests_(options) {
+      : executors_(options), measurement_(options), epoch_(options), requests_(options) {
     for (const char* name : {"a0", "b0", "c0"}) Join(name);
     Join("s0", /*spare=*/true);
     measurement_.Adopt({{"a0", "{}"}, {"b0", "{}"}, {"c0", "{}"}}, {});
   }
   void Join(const std::string& name, bool spare = false) {
-    members_.Join({.name = name, .incarnation = 1, .site = name.substr(0, 1), .spare = spare});
+    executors_.Join({.name = name, .incarnation = 1, .site = name.substr(0, 1), .spare = spare});
   }
   RequestPlan Compose(bool with_spares = false, const std::map<std::string, double>& slowness = {}) {
-    return requests_.Compose(with_spares, slowness, "int8", epoch_, members_);
+    return requests_.Compose(with_spares, slowness, "int8", epoch_, executors_);
   }
   void Select(DataStageSelector::Objective objective = DataStageSelector::Objective::kAnyPlan) {
-    requests_.Select(Compose(), objective, {}, epoch_, members_, measurement_);
+    requests_.Select(Compose(), objective, {}, epoch_, executors_, measurement_);
   }
   RequestPlan AskNext() {
     EXPECT_TRUE(requests_.AskNext(queue_));
     return Of<RequestPlan>(queue_.Take()).back();
   }
 
-  Membership members_;
+  ExecutorSet executors_;
   Measurement measurement_;
   PlanEpoch epoch_;
   PlanRequests requests_;
@@ -50,7 +50,7 @@ class PlanRequestsTest : public ::testing::Test {
 TEST_F(PlanRequestsTest, QuestionIsAboutWhoIsPresent) {
   const RequestPlan first = Compose();
   EXPECT_THAT(first.devices, ElementsAre("a0", "b0", "c0"));
-  EXPECT_FALSE(first.again);
+  EXPECT_FALSE(first.after_loss);
   EXPECT_EQ(first.micro_batch_size, 2);
   EXPECT_EQ(first.codec_limit, "int8");
   EXPECT_THAT(Compose(/*with_spares=*/true).devices, SizeIs(4));
@@ -58,7 +58,7 @@ TEST_F(PlanRequestsTest, QuestionIsAboutWhoIsPresent) {
   epoch_.Begin(0);
   const RequestPlan second = Compose();
   EXPECT_THAT(second.devices, SizeIs(4)) << "the spare has a stage";
-  EXPECT_TRUE(second.again);
+  EXPECT_TRUE(second.after_loss);
   EXPECT_EQ(second.micro_batch_size, 4);
 }
 
@@ -105,7 +105,7 @@ TEST_F(PlanRequestsTest, ComparisonOfReadersWaitsLessForTheSecond) {
   EXPECT_EQ(Of<StartTimer>(queue_.Take()).back().seconds, kComparisonSeconds);
   requests_.Planned({.devices = {"b0"}, .plan = {.predicted_step_seconds = 1}});
   EXPECT_FALSE(requests_.AskNext(queue_));
-  const RunPlan plan = requests_.Selected(members_, measurement_);
+  const RunPlan plan = requests_.Selected(executors_, measurement_);
   EXPECT_THAT(plan.devices, ElementsAre("b0"));
   EXPECT_EQ(plan.executors, 3);
   EXPECT_THAT(requests_.devices_asked(), ElementsAre("a0", "b0", "c0"));
@@ -143,7 +143,7 @@ TEST_F(PlanRequestsTest, FiguresAreAskedForOfTheStagesAsTheyAre) {
   const RequestPlan ask = Of<RequestPlan>(queue_.Take()).back();
   EXPECT_TRUE(ask.figures_only);
   EXPECT_EQ(ask.devices, plan.devices);
-  EXPECT_EQ(ask.in_force->devices, plan.devices);
+  EXPECT_EQ(ask.current_plan->devices, plan.devices);
   EXPECT_EQ(ask.data_device, "a0");
   EXPECT_TRUE(requests_.Answers(ask.id));
   requests_.BeginPlanning();
@@ -152,13 +152,13 @@ TEST_F(PlanRequestsTest, FiguresAreAskedForOfTheStagesAsTheyAre) {
 
 TEST_F(PlanRequestsTest, AlternativeLeavesOutWhoWasLostMeanwhile) {
   Select();
-  members_.Leave("c0", 1);
-  const std::optional<RequestPlan> ask = requests_.NextAlternative(members_, measurement_);
+  executors_.Leave("c0", 1);
+  const std::optional<RequestPlan> ask = requests_.NextAlternative(executors_, measurement_);
   ASSERT_TRUE(ask.has_value());
   EXPECT_THAT(ask->devices, ElementsAre("a0", "b0"));
   EXPECT_THAT(queue_.Take(), IsEmpty()) << "Replanner asks";
   RunPlan plan;
-  requests_.SetExecutors(plan, members_);
+  requests_.SetExecutors(plan, executors_);
   EXPECT_EQ(plan.executors, 2);
 }
 

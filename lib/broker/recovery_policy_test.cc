@@ -21,32 +21,32 @@ TEST(RecoveryPolicyTest, TriesWithoutProgressWaitEverLonger) {
   RecoveryPolicy recovery({});
   ActionQueue queue;
   std::vector<double> waits;
-  for (int i = 0; i < 9; ++i) waits.push_back(recovery.Announce(/*lost=*/false, queue));
+  for (int i = 0; i < 9; ++i) waits.push_back(recovery.ScheduleRetry(/*lost=*/false, queue));
   EXPECT_EQ(waits, (std::vector<double>{0, 1, 2, 4, 8, 16, 32, 60, 60}));
   recovery.OnStep();
-  EXPECT_EQ(recovery.Announce(/*lost=*/false, queue), 0);
+  EXPECT_EQ(recovery.ScheduleRetry(/*lost=*/false, queue), 0);
 }
 
 TEST(RecoveryPolicyTest, LossesAreAnsweredAtOnceAFewTimes) {
   RecoveryPolicy recovery({});
   ActionQueue queue;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(recovery.Announce(/*lost=*/true, queue), 0) << i;
-  EXPECT_EQ(recovery.Announce(/*lost=*/true, queue), 1);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(recovery.ScheduleRetry(/*lost=*/true, queue), 0) << i;
+  EXPECT_EQ(recovery.ScheduleRetry(/*lost=*/true, queue), 1);
   recovery.OnAwaited();
-  EXPECT_EQ(recovery.Announce(/*lost=*/true, queue), 0);
+  EXPECT_EQ(recovery.ScheduleRetry(/*lost=*/true, queue), 0);
 }
 
 TEST(RecoveryPolicyTest, GivesUpWithTheLastCause) {
   RecoveryPolicy recovery({.max_recoveries = 1});
   recovery.OnStopping("b0 was lost", 12);
-  EXPECT_TRUE(recovery.Count().ok());
+  EXPECT_TRUE(recovery.CheckRetryLimit().ok());
   ActionQueue queue;
-  recovery.Announce(/*lost=*/true, queue);
+  recovery.ScheduleRetry(/*lost=*/true, queue);
   const EmitEvent reported = Of<EmitEvent>(queue.Take()).back();
   EXPECT_EQ(reported.message, "recovery 1 of at most 1: b0 was lost");
   EXPECT_EQ(reported.step, 12);
   recovery.OnStopping("a0 was lost", 12);
-  EXPECT_EQ(recovery.Count(), absl::UnavailableError("gave up after 1 recoveries; the last one was for this: a0 was lost"));
+  EXPECT_EQ(recovery.CheckRetryLimit(), absl::UnavailableError("gave up after 1 recoveries; the last one was for this: a0 was lost"));
 }
 
 TEST(RecoveryPolicyTest, RestoreIsReportedOnceUntilAStepIsMade) {
@@ -62,18 +62,18 @@ TEST(RecoveryPolicyTest, RestoreIsReportedOnceUntilAStepIsMade) {
 class SparesTest : public ::testing::Test {
  protected:
   void Start(const RunOptions& options) {
-    members_.emplace(options);
+    executors_.emplace(options);
     recovery_.emplace(options);
     epoch_.emplace(options);
     epoch_->SetPlan(testing::PlanOn({"a0", "b0"}, {}, /*memory_bytes=*/50));
     Join("b0", false);
   }
   void Join(const std::string& name, bool spare = true, int64_t memory_bytes = 100) {
-    members_->Join({.name = name, .incarnation = 1, .spare = spare, .memory_bytes = memory_bytes});
+    executors_->Join({.name = name, .incarnation = 1, .spare = spare, .memory_bytes = memory_bytes});
   }
-  bool ReplaceLost() { return recovery_->ReplaceLost(*epoch_, *members_); }
+  bool ReplaceLost() { return recovery_->ReplaceLost(*epoch_, *executors_); }
 
-  std::optional<Membership> members_;
+  std::optional<ExecutorSet> executors_;
   std::optional<RecoveryPolicy> recovery_;
   std::optional<PlanEpoch> epoch_;
   ActionQueue queue_;
@@ -107,7 +107,7 @@ TEST_F(SparesTest, SpareThatIsLostBeforeItBeginsIsNotReported) {
   Start({});
   Join("s0");
   ReplaceLost();
-  members_->Leave("s0", 1);
+  executors_->Leave("s0", 1);
   Join("s1");
   EXPECT_TRUE(ReplaceLost());
   recovery_->EmitActivated(/*figures_are_theirs=*/true, queue_);

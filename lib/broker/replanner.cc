@@ -18,17 +18,17 @@ constexpr char kNoCheckpoints[] = "; the job keeps no checkpoints, so that anoth
 
 }  // namespace
 
-void Replanner::BeginEpoch(const RunPlan& plan, const Measurement& measurement, const Membership& members) {
+void Replanner::BeginEpoch(const RunPlan& plan, const Measurement& measurement, const ExecutorSet& executors) {
   using Ends = std::pair<std::string, std::string>;
   const auto figures_of = [&](const std::string& src, const std::string& dst) {
-    const Link* const link = measurement.LinkBetween(src, dst, members);
+    const Link* const link = measurement.LinkBetween(src, dst, executors);
     return link == nullptr ? PlanMonitor::LinkFigures() : PlanMonitor::LinkFigures{link->bytes_per_s, link->rtt_s};
   };
   // Inside a site every device has a port of its own.
   const auto shares_wire = [&](const Ends& a, const Ends& b) {
-    const Measurement::Wire wire = measurement.WireOf(a.first, a.second, members);
+    const Measurement::Wire wire = measurement.WireOf(a.first, a.second, executors);
     const bool ports = std::get<0>(wire) == "sites" && std::get<1>(wire) == std::get<2>(wire);
-    return measurement.WireOf(b.first, b.second, members) == wire && (!ports || a.first == b.first || a.second == b.second);
+    return measurement.WireOf(b.first, b.second, executors) == wire && (!ports || a.first == b.first || a.second == b.second);
   };
   monitor_.Begin(plan, figures_of, shares_wire);
   state_ = State::kMonitoring;
@@ -58,7 +58,7 @@ void Replanner::EmitDrifts(const std::vector<Drift>& drifts, const PlanEpoch& ep
       drift_event.reason = straggler ? "Straggler" : "LinkDegraded";
       if (!checkpoints_) drift_event.message += kNoCheckpoints;
     }
-    queue.Do(std::move(drift_event));
+    queue.Push(std::move(drift_event));
   }
 }
 
@@ -73,9 +73,9 @@ double Replanner::SwitchSeconds(const RunPlan& to, const PlanEpoch& epoch, doubl
 
 void Replanner::Ask(RequestPlan question, const PlanEpoch& epoch, double shard_s, ActionQueue& queue) {
   question.alternative = ++alternatives_asked_;
-  question.in_force = monitor_.InForce(epoch.last_step(), total_steps_, SwitchSeconds(epoch.plan(), epoch, shard_s));
+  question.current_plan = monitor_.CurrentPlanAt(epoch.last_step(), total_steps_, SwitchSeconds(epoch.plan(), epoch, shard_s));
   state_ = State::kAsking;
-  queue.Do(std::move(question));
+  queue.Push(std::move(question));
 }
 
 bool Replanner::OnAnswer(uint64_t alternative) {
@@ -88,30 +88,31 @@ MigrationJudge::Verdict Replanner::Judge(const RunPlan& other, const PlanEpoch& 
   return monitor_.Judge(other, epoch.last_step(), total_steps_, SwitchSeconds(other, epoch, shard_s), figures);
 }
 
-void Replanner::Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, Membership& members,
+void Replanner::Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, ExecutorSet& executors,
                         ActionQueue& queue) {
   if (late_joiners.empty()) return;
-  members.MarkConsidered(late_joiners);
-  queue.Do(EmitEvent{.reason = "ReplanDeclined",
-                     .step = last_step,
-                     .message = absl::StrFormat("%s %s: %s", absl::StrJoin(late_joiners, ", "),
-                                                late_joiners.size() == 1 ? "stays a spare" : "stay spares", why),
-                     .device = late_joiners.front()});
+  executors.MarkConsidered(late_joiners);
+  queue.Push(EmitEvent{.reason = "ReplanDeclined",
+                       .step = last_step,
+                       .message = absl::StrFormat("%s %s: %s", absl::StrJoin(late_joiners, ", "),
+                                                  late_joiners.size() == 1 ? "stays a spare" : "stay spares", why),
+                       .device = late_joiners.front()});
 }
 
-std::string Replanner::OutlookOf(const Member& member, const PlanEpoch& epoch, const Membership& members) const {
+std::string Replanner::DescribeLateJoiner(const Executor& executor, const PlanEpoch& epoch, const ExecutorSet& executors) const {
   const RunPlan& plan = epoch.plan();
   const bool runs = epoch.runs() || epoch.state() == PlanEpoch::State::kLoading;
-  if (!runs || !members.IsBelowWanted(plan) || plan.Uses(member.name) || !members.MayTrain(member)) return "";
+  if (!runs || !executors.IsBelowDesired(plan) || plan.Uses(executor.name) || !executors.MayTrain(executor)) return "";
   if (!checkpoints_) return "; the job keeps no checkpoints, so that a plan with it would cost every step made: the plan stays";
-  return absl::StrFormat("; the plan was made over %d of %d executors: whether one with it pays is asked", plan.executors, plan.wanted);
+  return absl::StrFormat("; the plan was made over %d of %d executors: whether one with it pays is asked", plan.executors,
+                         plan.desired_executors);
 }
 
 void Replanner::Switch(PlanSwitch plan_switch, const PlanEpoch& epoch, ActionQueue& queue) {
   state_ = State::kSwitching;
   next_plan_ = std::move(plan_switch.plan);
   switch_why_ = std::move(plan_switch.why);
-  queue.Do(SendStop{.name = epoch.plan().devices[0], .epoch = epoch.number()});
+  queue.Push(SendStop{.name = epoch.plan().devices[0], .epoch = epoch.number()});
 }
 
 // A broker that was restarted in between has forgotten why, and asks for a plan.

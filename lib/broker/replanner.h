@@ -25,8 +25,8 @@
 
 #include "absl/strings/string_view.h"
 #include "lib/broker/action_queue.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/measurement.h"
-#include "lib/broker/membership.h"
 #include "lib/broker/plan_epoch.h"
 #include "lib/broker/plan_monitor.h"
 #include "lib/broker/run_options.h"
@@ -46,7 +46,7 @@ class Replanner {
   State state() const { return state_; }
   const PlanMonitor& monitor() const { return monitor_; }
 
-  void BeginEpoch(const RunPlan& plan, const Measurement& measurement, const Membership& members);
+  void BeginEpoch(const RunPlan& plan, const Measurement& measurement, const ExecutorSet& executors);
   void OnMeasured(const StageMeasured& event, const PlanEpoch& epoch, ActionQueue& queue);
   void OnStep(const StepRecord& record, const PlanEpoch& epoch, ActionQueue& queue);
 
@@ -60,9 +60,10 @@ class Replanner {
   void OnRefused() { monitor_.ResetMigration(); }
   MigrationJudge::Verdict Judge(const RunPlan& other, const PlanEpoch& epoch, double shard_s, std::string* figures);
   // The planner's last word on who has come: they get the reason why they idle, and are not asked about again.
-  void Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, Membership& members,
+  void Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, ExecutorSet& executors,
                ActionQueue& queue);
-  std::string OutlookOf(const Member& member, const PlanEpoch& epoch, const Membership& members) const;  // of one that comes late; or empty
+  std::string DescribeLateJoiner(const Executor& executor, const PlanEpoch& epoch,
+                                 const ExecutorSet& executors) const;  // of one that comes late; or empty
 
   void Switch(PlanSwitch plan_switch, const PlanEpoch& epoch, ActionQueue& queue);
   std::optional<RunPlan> TakeSwitch();

@@ -25,16 +25,16 @@ class ReplannerTest : public ::testing::Test {
   using Verdict = MigrationJudge::Verdict;
 
   ReplannerTest() : ReplannerTest(RunOptions{.total_steps = 1000, .checkpoints = true}) {}
-  explicit ReplannerTest(const RunOptions& options) : members_(options), measurement_(options), epoch_(options), replanner_(options) {
-    for (const char* name : {"a0", "b0", "c0"}) members_.Join({.name = name, .incarnation = 1, .site = "a"});
+  explicit ReplannerTest(const RunOptions& options) : executors_(options), measurement_(options), epoch_(options), replanner_(options) {
+    for (const char* name : {"a0", "b0", "c0"}) executors_.Join({.name = name, .incarnation = 1, .site = "a"});
     plan_ = testing::PlanOn({"a0", "b0"}, {0.4, 0.4});
     plan_.plan.predicted_step_seconds = 1;
     plan_.executors = 2;
-    plan_.wanted = 3;
+    plan_.desired_executors = 3;
     epoch_.SetPlan(plan_);
     epoch_.Begin(0);
     epoch_.Start();
-    replanner_.BeginEpoch(plan_, measurement_, members_);
+    replanner_.BeginEpoch(plan_, measurement_, executors_);
   }
   // Steps in which b0 takes so long.
   void Steps(int count, double busy_b0) {
@@ -52,7 +52,7 @@ class ReplannerTest : public ::testing::Test {
     return Of<RequestPlan>(queue_.Take()).back();
   }
 
-  Membership members_;
+  ExecutorSet executors_;
   Measurement measurement_;
   PlanEpoch epoch_;
   Replanner replanner_;
@@ -82,8 +82,8 @@ TEST_F(ReplannerWithoutCheckpointsTest, DriftIsReportedAndThePlanStays) {
   Steps(20, 1.6);
   EXPECT_THAT(Of<EmitEvent>(queue_.Take()).back().message, HasSubstr("the job keeps no checkpoints"));
   EXPECT_FALSE(replanner_.MayAsk(epoch_.last_step()));
-  members_.RecordTrainers(3);
-  EXPECT_THAT(replanner_.OutlookOf(members_.at("c0"), epoch_, members_), HasSubstr("the job keeps no checkpoints"));
+  executors_.RecordTrainers(3);
+  EXPECT_THAT(replanner_.DescribeLateJoiner(executors_.at("c0"), epoch_, executors_), HasSubstr("the job keeps no checkpoints"));
 }
 
 TEST_F(ReplannerTest, AsksOneQuestionAtATime) {
@@ -92,8 +92,8 @@ TEST_F(ReplannerTest, AsksOneQuestionAtATime) {
   const RequestPlan ask = Ask();
   EXPECT_EQ(replanner_.state(), State::kAsking);
   EXPECT_EQ(ask.alternative, 1u);
-  EXPECT_EQ(ask.in_force->devices, plan_.devices);
-  EXPECT_GE(ask.in_force->move_s, 3) << "with a shard of 1 s and two steps of 1 s";
+  EXPECT_EQ(ask.current_plan->devices, plan_.devices);
+  EXPECT_GE(ask.current_plan->move_s, 3) << "with a shard of 1 s and two steps of 1 s";
   EXPECT_FALSE(replanner_.MayAsk(10));
   EXPECT_FALSE(replanner_.OnAnswer(2));
   EXPECT_TRUE(replanner_.OnAnswer(1));
@@ -153,13 +153,13 @@ TEST_F(ReplannerTest, TakenPlanMeetsWhatTheNextOneNeeded) {
 }
 
 TEST_F(ReplannerTest, DeclinedJoinersHearWhyAndAreNotAskedAboutAgain) {
-  members_.RecordTrainers(3);
-  ASSERT_THAT(members_.LateJoiners(plan_), ElementsAre("c0"));
-  EXPECT_THAT(replanner_.OutlookOf(members_.at("c0"), epoch_, members_), HasSubstr("made over 2 of 3 executors"));
-  EXPECT_EQ(replanner_.OutlookOf(members_.at("a0"), epoch_, members_), "") << "it has a stage";
-  replanner_.Decline({"c0"}, "another plan does not pay", 20, members_, queue_);
+  executors_.RecordTrainers(3);
+  ASSERT_THAT(executors_.LateJoiners(plan_), ElementsAre("c0"));
+  EXPECT_THAT(replanner_.DescribeLateJoiner(executors_.at("c0"), epoch_, executors_), HasSubstr("made over 2 of 3 executors"));
+  EXPECT_EQ(replanner_.DescribeLateJoiner(executors_.at("a0"), epoch_, executors_), "") << "it has a stage";
+  replanner_.Decline({"c0"}, "another plan does not pay", 20, executors_, queue_);
   EXPECT_EQ(Of<EmitEvent>(queue_.Take()).back().message, "c0 stays a spare: another plan does not pay");
-  EXPECT_THAT(members_.LateJoiners(plan_), IsEmpty());
+  EXPECT_THAT(executors_.LateJoiners(plan_), IsEmpty());
 }
 
 }  // namespace

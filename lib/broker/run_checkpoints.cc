@@ -13,21 +13,21 @@ namespace {
 constexpr int64_t kMaxFileBytes = int64_t{1} << 50;  // of a file that cannot be looked at here: sums do not overflow
 
 // In the broker's folder, or in its writer's own site under its writer's own name.
-bool IsWhereItMayBe(const checkpoint::FileEntry& file, const ShardWritten& event, const Membership& members) {
+bool IsWhereItMayBe(const checkpoint::FileEntry& file, const ShardWritten& event, const ExecutorSet& executors) {
   if (file.site.empty()) return file.site_folder.empty();
-  const auto member = members.members().find(event.name);
+  const auto executor = executors.present().find(event.name);
   const std::optional<checkpoint::SiteFolder> folder = checkpoint::ParseSiteFolder(file.site_folder);
-  return member != members.members().end() && member->second.holds_shards && member->second.site == file.site && folder.has_value() &&
-         folder->device == event.name && folder->step == event.step && file.bytes <= kMaxFileBytes && file.tensor_bytes >= 0 &&
-         file.tensor_bytes <= file.bytes;
+  return executor != executors.present().end() && executor->second.holds_shards && executor->second.site == file.site &&
+         folder.has_value() && folder->device == event.name && folder->step == event.step && file.bytes <= kMaxFileBytes &&
+         file.tensor_bytes >= 0 && file.tensor_bytes <= file.bytes;
 }
 
 }  // namespace
 
-bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const Membership& members) {
+bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const ExecutorSet& executors) {
   const int stages = epoch.plan().stages();
   return epoch.IsCurrent(event) && std::all_of(event.files.begin(), event.files.end(), [&](const checkpoint::FileEntry& file) {
-           return checkpoint::IsShardFileOf(file.name, event.stage, stages) && IsWhereItMayBe(file, event, members);
+           return checkpoint::IsShardFileOf(file.name, event.stage, stages) && IsWhereItMayBe(file, event, executors);
          });
 }
 
@@ -50,14 +50,14 @@ void RunCheckpoints::BeginEpoch() {
   lost_.reset();
 }
 
-RunCheckpoints::Added RunCheckpoints::Add(const ShardWritten& event) {
-  if (committing_.contains(event.step) || Covers(event.step)) return Added::kIgnored;
+RunCheckpoints::AddResult RunCheckpoints::Add(const ShardWritten& event) {
+  if (committing_.contains(event.step) || Covers(event.step)) return AddResult::kIgnored;
   if (event.status.ok()) shard_s_ = event.seconds;
   auto& shards = shards_[event.step];
   const bool first_failure =
       !event.status.ok() && std::all_of(shards.begin(), shards.end(), [](const auto& shard) { return shard.second.status.ok(); });
   shards[event.stage] = event;
-  return first_failure ? Added::kFirstFailure : Added::kTaken;
+  return first_failure ? AddResult::kFirstFailure : AddResult::kAccepted;
 }
 
 bool RunCheckpoints::CommitIfComplete(int64_t step, int stages, CommitCheckpoint commit, ActionQueue& queue) {
@@ -74,14 +74,14 @@ bool RunCheckpoints::CommitIfComplete(int64_t step, int stages, CommitCheckpoint
   shards_.erase(found);
   if (whole) {
     committing_.insert(step);
-    queue.Do(std::move(commit));
+    queue.Push(std::move(commit));
   } else {
-    queue.Do(AbandonCheckpoint{.step = step});  // nothing is written there any more, and the room may be needed
+    queue.Push(AbandonCheckpoint{.step = step});  // nothing is written there any more, and the room may be needed
   }
   return whole;
 }
 
-RunCheckpoints::Outcome RunCheckpoints::OnCommitted(const CheckpointCommitted& event, const Moment& at, ActionQueue& queue) {
+RunCheckpoints::Outcome RunCheckpoints::OnCommitted(const CheckpointCommitted& event, const CommitContext& at, ActionQueue& queue) {
   committing_.erase(event.step);
   if (!event.status.ok()) {
     const std::string message = absl::StrFormat("checkpoint of step %d was not saved: %s", event.step, std::string(event.status.message()));
@@ -89,26 +89,26 @@ RunCheckpoints::Outcome RunCheckpoints::OnCommitted(const CheckpointCommitted& e
       lost_ = {event.step, base::AsDataLossInRun(absl::Status(event.status.code(), message))};
       return at.runs && event.step >= at.last_step ? Outcome::kLost : Outcome::kFatal;
     }
-    queue.Do(EmitEvent{.reason = "CheckpointFailed", .step = event.step, .message = message});
-    return Outcome::kSettled;
+    queue.Push(EmitEvent{.reason = "CheckpointFailed", .step = event.step, .message = message});
+    return Outcome::kContinues;
   }
   if (event.step >= step_) {
     step_ = event.step;
     path_ = event.path;
     while (!shards_.empty() && Covers(shards_.begin()->first)) {
-      queue.Do(AbandonCheckpoint{.step = shards_.begin()->first});
+      queue.Push(AbandonCheckpoint{.step = shards_.begin()->first});
       shards_.erase(shards_.begin());
     }
   }
-  queue.Do(EmitEvent{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
-  return Outcome::kSettled;
+  queue.Push(EmitEvent{.reason = "CheckpointSaved", .step = event.step, .message = event.path});
+  return Outcome::kContinues;
 }
 
 void RunCheckpoints::Replace(ActionQueue& queue) {
   if (restore_ != Restore::kUnusable) return;
   restore_ = Restore::kReplacing;
-  queue.IgnoreTimer();  // places that copies are fetched from have a timeout of their own
-  queue.Do(ReplaceCheckpoint{.path = unusable_.path});
+  queue.DisarmTimer();  // places that copies are fetched from have a timeout of their own
+  queue.Push(ReplaceCheckpoint{.path = unusable_.path});
 }
 
 absl::Status RunCheckpoints::OnReplaced(const CheckpointReplaced& event, ActionQueue& queue) {
@@ -117,7 +117,7 @@ absl::Status RunCheckpoints::OnReplaced(const CheckpointReplaced& event, ActionQ
   if (!event.status.ok()) {
     return base::AsDataLossInRun(absl::Status(event.status.code(), absl::StrFormat("%s%s", unusable, std::string(event.status.message()))));
   }
-  queue.Do(EmitEvent{
+  queue.Push(EmitEvent{
       .reason = "CheckpointUnusable", .step = step_, .message = absl::StrFormat("%sthe newest that may is %s", unusable, event.path)});
   step_ = event.step;
   path_ = event.path;

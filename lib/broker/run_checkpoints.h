@@ -32,24 +32,24 @@
 
 #include "absl/status/status.h"
 #include "lib/broker/action_queue.h"
-#include "lib/broker/membership.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/plan_epoch.h"
 #include "lib/broker/run_options.h"
 
 namespace fusionllm::broker {
 
 // The report is about a stage of the plan in force, from its executor, and names what that stage may write where it may.
-bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const Membership& members);
+bool IsCurrentShard(const ShardWritten& event, const PlanEpoch& epoch, const ExecutorSet& executors);
 
 class RunCheckpoints {
  public:
   enum class Restore : uint8_t { kUsable, kUnusable, kReplacing };
-  enum class Added : uint8_t { kIgnored, kTaken, kFirstFailure };
+  enum class AddResult : uint8_t { kIgnored, kAccepted, kFirstFailure };
   // What an error of a commit means for the run.
   enum class Outcome : uint8_t {
-    kSettled,  // it goes on
-    kLost,     // the last checkpoint of the epoch cannot be saved: lost(), which fails the run once its stages have ended
-    kFatal,    // as kLost, and they have
+    kContinues,  // it goes on
+    kLost,       // the last checkpoint of the epoch cannot be saved: lost(), which fails the run once its stages have ended
+    kFatal,      // as kLost, and they have
   };
   // The step of kLost may not have been reported yet, and the evaluation after it needs no disk.
   struct Lost {
@@ -57,7 +57,7 @@ class RunCheckpoints {
     absl::Status status;
   };
   // Of the run, for an error.
-  struct Moment {
+  struct CommitContext {
     bool is_last = false;  // nothing is left to try: in the middle of a run training goes on, the earlier checkpoints are whole
     bool runs = false;
     int64_t last_step = 0;
@@ -77,10 +77,10 @@ class RunCheckpoints {
   double shard_s() const { return shard_s_; }  // of the newest one
 
   void BeginEpoch();
-  Added Add(const ShardWritten& event);  // current, or an error of the stage
+  AddResult Add(const ShardWritten& event);  // current, or an error of the stage
   // `commit` without step and files: what a run that goes on from it keeps. False: the step is abandoned.
   bool CommitIfComplete(int64_t step, int stages, CommitCheckpoint commit, ActionQueue& queue);
-  Outcome OnCommitted(const CheckpointCommitted& event, const Moment& at, ActionQueue& queue);
+  Outcome OnCommitted(const CheckpointCommitted& event, const CommitContext& at, ActionQueue& queue);
 
   Restore restore() const { return restore_; }
   void MarkUnusable(const CheckpointUnusable& event) {

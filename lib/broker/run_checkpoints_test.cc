@@ -21,11 +21,11 @@ using ::testing::SizeIs;
 
 class RunCheckpointsTest : public ::testing::Test {
  protected:
-  using Added = RunCheckpoints::Added;
+  using AddResult = RunCheckpoints::AddResult;
   using Outcome = RunCheckpoints::Outcome;
   using Restore = RunCheckpoints::Restore;
 
-  Added Add(int64_t step, int stage, absl::Status status = absl::OkStatus()) {
+  AddResult Add(int64_t step, int stage, absl::Status status = absl::OkStatus()) {
     return checkpoints_.Add({.step = step,
                              .stage = stage,
                              .files = {{.name = "shard"}},
@@ -34,7 +34,7 @@ class RunCheckpointsTest : public ::testing::Test {
                              .seconds = 2});
   }
   bool Commit(int64_t step) { return checkpoints_.CommitIfComplete(step, /*stages=*/2, {.codec_limit = "int8"}, queue_); }
-  Outcome Committed(int64_t step, absl::Status status = absl::OkStatus(), const RunCheckpoints::Moment& at = {}) {
+  Outcome Committed(int64_t step, absl::Status status = absl::OkStatus(), const RunCheckpoints::CommitContext& at = {}) {
     return checkpoints_.OnCommitted({.step = step, .path = absl::StrCat("step-", step), .status = std::move(status)}, at, queue_);
   }
 
@@ -43,11 +43,11 @@ class RunCheckpointsTest : public ::testing::Test {
 };
 
 TEST_F(RunCheckpointsTest, ShardsOfAllStagesAreCommittedOnce) {
-  EXPECT_EQ(Add(10, 1), Added::kTaken);
+  EXPECT_EQ(Add(10, 1), AddResult::kAccepted);
   EXPECT_TRUE(Commit(10));
   EXPECT_THAT(queue_.Take(), IsEmpty()) << "stage 0 has not saved its shard";
   EXPECT_EQ(checkpoints_.shard_s(), 2);
-  EXPECT_EQ(Add(10, 0), Added::kTaken);
+  EXPECT_EQ(Add(10, 0), AddResult::kAccepted);
   EXPECT_THAT(checkpoints_.Collecting(), ElementsAre(10));
   EXPECT_TRUE(Commit(10));
   const auto commits = Of<CommitCheckpoint>(queue_.Take());
@@ -56,18 +56,18 @@ TEST_F(RunCheckpointsTest, ShardsOfAllStagesAreCommittedOnce) {
   EXPECT_EQ(commits[0].samples_consumed, 40);
   EXPECT_EQ(commits[0].codec_limit, "int8");
   EXPECT_TRUE(checkpoints_.UnderWay());
-  EXPECT_EQ(Add(10, 0), Added::kIgnored) << "committing";
-  EXPECT_EQ(Committed(10), Outcome::kSettled);
+  EXPECT_EQ(Add(10, 0), AddResult::kIgnored) << "committing";
+  EXPECT_EQ(Committed(10), Outcome::kContinues);
   EXPECT_EQ(checkpoints_.step(), 10);
   EXPECT_EQ(checkpoints_.path(), "step-10");
   EXPECT_FALSE(checkpoints_.UnderWay());
-  EXPECT_EQ(Add(10, 0), Added::kIgnored) << "covered";
+  EXPECT_EQ(Add(10, 0), AddResult::kIgnored) << "covered";
 }
 
 TEST_F(RunCheckpointsTest, FailedShardAbandonsTheStepOnceAllHaveReported) {
-  EXPECT_EQ(Add(10, 0, absl::ResourceExhaustedError("full")), Added::kFirstFailure);
+  EXPECT_EQ(Add(10, 0, absl::ResourceExhaustedError("full")), AddResult::kFirstFailure);
   EXPECT_TRUE(Commit(10));
-  EXPECT_EQ(Add(10, 1, absl::ResourceExhaustedError("full")), Added::kTaken);
+  EXPECT_EQ(Add(10, 1, absl::ResourceExhaustedError("full")), AddResult::kAccepted);
   EXPECT_FALSE(Commit(10));
   EXPECT_THAT(Of<AbandonCheckpoint>(queue_.Take()), SizeIs(1));
   EXPECT_FALSE(checkpoints_.UnderWay());
@@ -89,7 +89,7 @@ TEST_F(RunCheckpointsTest, LaterCheckpointAbandonsWhatIsMissingOfEarlierSteps) {
 
 TEST_F(RunCheckpointsTest, ErrorIsReportedUnlessItWasTheLastOneToBeHad) {
   const absl::Status full = absl::ResourceExhaustedError("full");
-  EXPECT_EQ(Committed(10, full), Outcome::kSettled);
+  EXPECT_EQ(Committed(10, full), Outcome::kContinues);
   EXPECT_THAT(Reasons(queue_.Take()), ElementsAre("CheckpointFailed"));
   EXPECT_EQ(Committed(20, full, {.is_last = true, .runs = true, .last_step = 20}), Outcome::kLost);
   ASSERT_TRUE(checkpoints_.lost().has_value());
@@ -102,7 +102,7 @@ TEST_F(RunCheckpointsTest, ErrorIsReportedUnlessItWasTheLastOneToBeHad) {
 
 TEST_F(RunCheckpointsTest, LastErrorIsNoneWhereTheStepIsCovered) {
   Committed(20);
-  EXPECT_EQ(Committed(20, absl::ResourceExhaustedError("full"), {.is_last = true}), Outcome::kSettled);
+  EXPECT_EQ(Committed(20, absl::ResourceExhaustedError("full"), {.is_last = true}), Outcome::kContinues);
 }
 
 TEST_F(RunCheckpointsTest, CheckpointThatCannotBeRestoredIsReplacedOnce) {
@@ -138,18 +138,18 @@ TEST_F(RunCheckpointsTest, AdoptsShardsThatNoCheckpointCovers) {
 
 TEST_F(RunCheckpointsTest, ShardIsCurrentWithFilesOfItsStageWhereItsWriterMayKeepThem) {
   const RunOptions options{.total_steps = 100};
-  Membership members(options);
-  members.Join({.name = "a0", .incarnation = 1, .site = "a", .holds_shards = true});
+  ExecutorSet executors(options);
+  executors.Join({.name = "a0", .incarnation = 1, .site = "a", .holds_shards = true});
   PlanEpoch epoch(options);
   epoch.SetPlan({.devices = {"a0"}});
   epoch.Begin(0);
   ShardWritten shard{.epoch = 1, .name = "a0", .step = 10};
   shard.files = {{.name = checkpoint::ShardFileName(checkpoint::ShardKind::kModel, 0, 1)}};
-  EXPECT_TRUE(IsCurrentShard(shard, epoch, members));
+  EXPECT_TRUE(IsCurrentShard(shard, epoch, executors));
   shard.files[0].site = "b";
-  EXPECT_FALSE(IsCurrentShard(shard, epoch, members)) << "another site's";
+  EXPECT_FALSE(IsCurrentShard(shard, epoch, executors)) << "another site's";
   shard.files[0] = {.name = "../../etc/passwd"};
-  EXPECT_FALSE(IsCurrentShard(shard, epoch, members));
+  EXPECT_FALSE(IsCurrentShard(shard, epoch, executors));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ struct RunPlan {
   std::vector<std::string> devices;  // by rank: of now, where spares have taken ranks over. Their number is a multiple of plan.replicas
   // Executors that it was made over, and those that the run trains on when none is missing. 0: not known.
   int executors = 0;
-  int wanted = 0;
+  int desired_executors = 0;
   // As it was made, on the devices of then. Micro-batches and their size may be 0, not known, and stages be fewer than there are ranks,
   // where its document was another build's.
   plan::Plan plan{.micro_batches = 0, .micro_batch_size = 0};

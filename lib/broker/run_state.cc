@@ -36,7 +36,7 @@ const char* Name(Phase phase) {
 
 RunState::RunState(RunOptions options)
     : options_(std::move(options)),
-      membership_(options_),
+      executors_(options_),
       gathering_(options_),
       measurement_(options_),
       requests_(options_),
@@ -49,7 +49,7 @@ RunState::RunState(RunOptions options)
 void RunState::Adopt(uint32_t epoch, RunPlan plan, std::map<std::string, std::string> profiles, std::vector<Link> links, int64_t last_step,
                      std::vector<ShardWritten> shards, std::map<std::string, int64_t> ended_at, const std::string& codec_limit,
                      CodecLimits codec_limits) {
-  membership_.RecordTrainers(plan.wanted);
+  executors_.RecordTrainers(plan.desired_executors);
   epoch_.Adopt(epoch, std::move(plan), last_step, std::move(ended_at));
   measurement_.Adopt(std::move(profiles), std::move(links));
   checkpoints_.Adopt(std::move(shards));
@@ -73,7 +73,7 @@ Phase RunState::phase() const {
     case PlanEpoch::State::kEnded:
       return Phase::kFinishing;
     case PlanEpoch::State::kNone:
-    case PlanEpoch::State::kReturning:
+    case PlanEpoch::State::kRejoining:
     case PlanEpoch::State::kBroken:
       break;
   }
@@ -87,16 +87,16 @@ void RunState::Enter(Phase phase) {
 
 void RunState::Fail(absl::Status status, std::string refusal_reason) {
   for (const std::string& device : plan().devices) {
-    if (membership_.IsPresent(device)) Do(SendAbort{.name = device, .epoch = epoch(), .why = std::string(status.message())});
+    if (executors_.IsPresent(device)) Push(SendAbort{.name = device, .epoch = epoch(), .why = std::string(status.message())});
   }
   Enter(Phase::kFailed);
-  Do(Finish{.status = std::move(status), .refusal_reason = std::move(refusal_reason)});
+  Push(Finish{.status = std::move(status), .refusal_reason = std::move(refusal_reason)});
 }
 
 void RunState::Finished() {
-  const bool interrupted = stop_asked_ && (phase() != Phase::kFinishing || last_step() < total_steps());
+  const bool interrupted = stop_requested_ && (phase() != Phase::kFinishing || last_step() < total_steps());
   Enter(Phase::kDone);
-  Do(Finish{.status = absl::OkStatus(), .interrupted = interrupted});
+  Push(Finish{.status = absl::OkStatus(), .interrupted = interrupted});
 }
 
 RunPosition RunState::Position() const {
@@ -111,12 +111,12 @@ void RunState::Handle(const Started&) {
   if (epoch_.adopted()) ResumeAdopted(/*time_is_up=*/false);
 }
 
-void RunState::Handle(const StopAsked&) {
-  stop_asked_ = true;
+void RunState::Handle(const StopRequested&) {
+  stop_requested_ = true;
   switch (epoch_.state()) {
     case PlanEpoch::State::kRunning:
       // The timer of the step under way stays: a step without an end is not waited for longer than without the order.
-      Do(SendStop{.name = plan().devices[0], .epoch = epoch()});
+      Push(SendStop{.name = plan().devices[0], .epoch = epoch()});
       break;
     case PlanEpoch::State::kPausing:
       Recover();
@@ -124,10 +124,10 @@ void RunState::Handle(const StopAsked&) {
     case PlanEpoch::State::kLoading:
       Drain("the run is to stop");  // no step has been made since the last checkpoint that would be lost
       break;
-    case PlanEpoch::State::kReturning:
+    case PlanEpoch::State::kRejoining:
     case PlanEpoch::State::kBroken:
       // The stages are making steps and are asked to stop as soon as they are back, unless they have gone, too.
-      if (members().empty()) queue_.Await(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
+      if (executors().empty()) queue_.ArmTimer(kRejoinWhenStoppedSeconds, "executors to come back before the run stops");
       break;
     case PlanEpoch::State::kStopping:
     case PlanEpoch::State::kEnded:
@@ -146,7 +146,7 @@ void RunState::Handle(const TimerFired& event) {
       if (epoch_.adopted()) {
         ResumeAdopted(/*time_is_up=*/true);
       } else {
-        Follow(gathering_.OnTimer(event.id, membership_, Position(), queue_));
+        Follow(gathering_.OnTimer(event.id, executors_, Position(), queue_));
       }
       break;
     case Phase::kPlanning:
@@ -159,7 +159,7 @@ void RunState::Handle(const TimerFired& event) {
       }
       break;
     case Phase::kCalibrating:
-      if (const std::string name = measurement_.calibrating(); membership_.IsPresent(name)) {
+      if (const std::string name = measurement_.calibrating(); executors_.IsPresent(name)) {
         RejectUnfit(name, absl::DeadlineExceededError(absl::StrFormat("it has not measured itself in %g s", kCalibrateSeconds)));
       } else {
         fail_unanswered();
@@ -182,7 +182,7 @@ void RunState::Handle(const TimerFired& event) {
       // Where another plan is due, an executor that hangs must not be given a stage of it: it is to stop first, or counts as lost.
       if (epoch_.ReplicaZeroHasEnded() && !EndedForAnotherPlan()) {
         // The step that is waited for is not made any more: stages that do not end are not waited for longer than for a step.
-        for (const int rank : epoch_.RanksThatLag()) epoch_.EmitReplicaFailed(rank, "it has not ended", queue_);
+        for (const int rank : epoch_.UnfinishedRanks()) epoch_.EmitReplicaFailed(rank, "it has not ended", queue_);
         EndOtherReplicas("replica 0 has ended long ago");
         break;
       }
@@ -197,8 +197,8 @@ void RunState::Handle(const TimerFired& event) {
       }
       // One that does not even stop is as good as lost.
       for (const std::string& name : std::set<std::string>(epoch_.waiting())) {
-        if (!membership_.IsPresent(name)) continue;
-        Handle(Left{.name = name, .incarnation = membership_.at(name).incarnation, .why = "did not stop when asked to"});
+        if (!executors_.IsPresent(name)) continue;
+        Handle(ExecutorLeft{.name = name, .incarnation = executors_.at(name).incarnation, .why = "did not stop when asked to"});
       }
       break;
     case Phase::kDone:

@@ -1,4 +1,4 @@
-// The state machine of one training run: who is a member, which plan epoch is in force, what happens when somebody is lost.
+// The state machine of one training run: which executors take part, which plan epoch is in force, what happens when somebody is lost.
 //
 // Pure: events in, actions out; no clock, thread, file or network. A shell (services/broker) feeds it and carries its actions out in order,
 // so a whole run with its failures can be replayed from a list of events. Not thread-safe.
@@ -11,7 +11,7 @@
 //   kPlanning     the scheduler has been asked for a plan
 //   kLoading      the plan's executors build their stages and restore
 //   kRunning      steps are being made
-//   kDraining     a member of the epoch was lost or failed: the others stop before the next plan. Where no step was made since the last
+//   kDraining     an executor of the epoch was lost or failed: the others stop before the next plan. Where no step was made since the last
 //                 recovery the next one waits, ever longer
 //   kFinishing    all stages have ended; shards of the last checkpoint may still be under way. Where that is before the last step and
 //                 no stop was asked for, the epoch ended in favour of another plan, which comes next. Of several replicas replica 0
@@ -26,7 +26,7 @@
 // From any phase: a refusal of the planner or an error that a retry cannot cure leads to kFailed.
 //
 // What happens to a run is decided by machines that know little of one another, each with its table of transitions:
-//   membership.h       who takes part, and who of them may train
+//   executor_set.h     who takes part, and who of them may train
 //   gathering.h        for whom the run waits while no stages run
 //   measurement.h      devices and links, one after the other
 //   plan_requests.h    questions to the planner
@@ -48,9 +48,9 @@
 #include "lib/broker/action_queue.h"
 #include "lib/broker/codec_backoffs.h"
 #include "lib/broker/events.h"
+#include "lib/broker/executor_set.h"
 #include "lib/broker/gathering.h"
 #include "lib/broker/measurement.h"
-#include "lib/broker/membership.h"
 #include "lib/broker/plan_epoch.h"
 #include "lib/broker/plan_requests.h"
 #include "lib/broker/recovery_policy.h"
@@ -77,46 +77,46 @@ class RunState {
 
   // Whether the report is about a stage of the plan in force and comes from its executor, and names what that stage may write. The shell
   // asks before it keeps a report for its next life; On() asks by itself.
-  bool IsCurrent(const ShardWritten& event) const { return IsCurrentShard(event, epoch_, membership_); }
-  bool IsCurrent(const Ended& event) const { return epoch_.IsCurrent(event); }
+  bool IsCurrent(const ShardWritten& event) const { return IsCurrentShard(event, epoch_, executors_); }
+  bool IsCurrent(const StageEnded& event) const { return epoch_.IsCurrent(event); }
 
   Phase phase() const;
   uint32_t epoch() const { return epoch_.number(); }
   int64_t total_steps() const { return options_.total_steps; }
   int64_t last_step() const { return epoch_.last_step(); }
   const RunPlan& plan() const { return epoch_.plan(); }
-  const std::map<std::string, Member>& members() const { return membership_.members(); }
+  const std::map<std::string, Executor>& executors() const { return executors_.present(); }
   const std::map<std::string, std::string>& profiles() const { return measurement_.profiles(); }
   const std::vector<Link>& links() const { return measurement_.links(); }
   const Lines& lines() const { return options_.lines; }
   std::string codec_limit() const { return codecs_.limit(); }  // as RequestPlan has it
   const CodecLimits& codec_limits() const { return codecs_.limits(); }
   // Links, by their devices, whose measured rate is that of their wire; the others' is that of the queue of what they share it with.
-  const PlanMonitor::Ends& representative_links() const { return replanner_.monitor().representative_links(); }
+  const PlanMonitor::LinkSet& representative_links() const { return replanner_.monitor().representative_links(); }
 
  private:
   // One handler per event; they append to queue_.
   void Handle(const Started& event);
-  void Handle(const Joined& event);
-  void Handle(const Left& event);
+  void Handle(const ExecutorJoined& event);
+  void Handle(const ExecutorLeft& event);
   void Handle(const JoinTimeout& event);
   void Handle(const Calibrated& event);
   void Handle(const LinkProbed& event);
   void Handle(const Planned& event);
   void Handle(const PlanRefused& event);
   void Handle(const AlternativePlanned& event);
-  void Handle(const Ready& event);
+  void Handle(const StageReady& event);
   void Handle(const StepDone& event);
   void Handle(const StageMeasured& event);
   void Handle(const ShardWritten& event);
   void Handle(const CheckpointUnusable& event);
   void Handle(const CheckpointReplaced& event);
   void Handle(const CheckpointCommitted& event);
-  void Handle(const Ended& event);
-  void Handle(const StopAsked& event);
+  void Handle(const StageEnded& event);
+  void Handle(const StopRequested& event);
   void Handle(const TimerFired& event);
 
-  void Do(Action action) { queue_.Do(std::move(action)); }
+  void Push(Action action) { queue_.Push(std::move(action)); }
   void Enter(Phase phase);  // one in which no epoch is under way
   void Fail(absl::Status status, std::string refusal_reason = "");
   void Finished();  // without an error, as far as it has come
@@ -124,14 +124,14 @@ class RunState {
   bool Measures() const { return phase() == Phase::kCalibrating || phase() == Phase::kProbing; }
   RunPosition Position() const;
 
-  // Members.
+  // Executors.
   void Follow(const Gathering::Verdict& verdict);
-  void OnMembersChanged();
-  void AwaitMembers();
+  void OnExecutorsChanged();
+  void AwaitExecutors();
   bool AwaitsData(Gathering::State then);  // true: there is none, and the run waits for it or has failed
   bool AwaitLost(const std::string& why);  // false: there is nothing to wait for
   void RejectUnfit(const std::string& name, const absl::Status& why);
-  void RejectMember(const std::string& name, const std::string& why);
+  void RejectExecutor(const std::string& name, const std::string& why);
   void ResumeAdopted(bool time_is_up);
 
   // To the next plan.
@@ -151,7 +151,7 @@ class RunState {
   void BeginMonitoring();
   void StartAll();
   void FailByStage(const std::string& name, const absl::Status& why);
-  void OnStageFailed(const Ended& event);
+  void OnStageFailed(const StageEnded& event);
   void EndOtherReplicas(const std::string& why);  // once replica 0 has ended
   void FinishWhenAllEnded();
   void CommitIfComplete(int64_t step);
@@ -171,8 +171,8 @@ class RunState {
   const RunOptions options_;
   ActionQueue queue_;
   Phase phase_ = Phase::kGathering;  // while no epoch is under way
-  bool stop_asked_ = false;
-  Membership membership_;
+  bool stop_requested_ = false;
+  ExecutorSet executors_;
   Gathering gathering_;
   Measurement measurement_;
   PlanRequests requests_;

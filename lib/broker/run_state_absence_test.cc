@@ -38,7 +38,7 @@ class AbsenceTest : public ::testing::Test {
   void JoinAll() {
     for (const char* name : {"a0", "b0", "c0"}) run_.Join(name);
   }
-  void Lose(const std::string& name) { run_.Feed(Left{.name = name, .incarnation = 1, .why = "evicted"}); }
+  void Lose(const std::string& name) { run_.Feed(ExecutorLeft{.name = name, .incarnation = 1, .why = "evicted"}); }
   void ComeBack(const std::string& name) { run_.Join(name, /*spare=*/false, 100, /*incarnation=*/2); }
   // The time of the wait that is under way.
   void LetTimePass() {
@@ -130,7 +130,7 @@ TEST_F(AbsenceTest, AllThatAreLostAreWaitedFor) {
 TEST_F(AbsenceTest, AStopIsNotWaitedWith) {
   JoinAll();
   Lose("c0");
-  run_.Feed(StopAsked{});
+  run_.Feed(StopRequested{});
   EXPECT_EQ(run_.state.phase(), Phase::kDone);
 }
 
@@ -231,7 +231,7 @@ TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
       // What somebody who is not there was asked is never answered.
       std::erase_if(run.answers, [&](const Event& event) {
         const auto* calibrated = std::get_if<Calibrated>(&event);
-        const auto* ready = std::get_if<Ready>(&event);
+        const auto* ready = std::get_if<StageReady>(&event);
         return (calibrated != nullptr && away.contains(calibrated->name)) || (ready != nullptr && away.contains(ready->name));
       });
       run.Feed(TimerFired{.id = 0});
@@ -239,7 +239,7 @@ TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
       const std::string name = std::string(1, static_cast<char>('a' + below(3))) + "0";
       if (away.insert(name).second) {
         --losses;
-        run.Feed(Left{.name = name, .incarnation = lives[name], .why = "evicted"});
+        run.Feed(ExecutorLeft{.name = name, .incarnation = lives[name], .why = "evicted"});
       }
     } else if (turn_of == 6 && !away.empty()) {
       join(*away.begin());
@@ -252,7 +252,7 @@ TEST_P(LossBySeedTest, NoLossBeforeTheFirstStepEndsTheRun) {
   }
   EXPECT_EQ(run.state.phase(), Phase::kRunning)
       << Name(run.state.phase()) << ", seed " << GetParam() << ", held " << held.size() << ", away " << away.size() << " here "
-      << run.state.members().size() << " " << ::testing::PrintToString(Reasons(run.all));
+      << run.state.executors().size() << " " << ::testing::PrintToString(Reasons(run.all));
   EXPECT_EQ(run.state.plan().devices.size(), 3u);
 }
 

@@ -24,11 +24,11 @@ class CompressedRun : public MonitoredRun {
     for (int i = 0; i < count; ++i) Step(0.4, 1, loss);
   }
   void NotFinite() {
-    run_->Feed(Ended{.epoch = state().epoch(),
-                     .name = "b0",
-                     .last_step = state().last_step(),
-                     .status = absl::DataLossError("the loss of op 'loss' is nan"),
-                     .not_finite = true});
+    run_->Feed(StageEnded{.epoch = state().epoch(),
+                          .name = "b0",
+                          .last_step = state().last_step(),
+                          .status = absl::DataLossError("the loss of op 'loss' is nan"),
+                          .not_finite = true});
   }
 };
 
@@ -240,15 +240,15 @@ TEST_F(CompressedRun, TheLimitHoldsForEveryLaterPlan) {
   Losses(60, 3);
   Losses(8, 4);
   run_->EndAtBoundary();
-  run_->Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
-  run_->Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run_->Feed(ExecutorLeft{.name = "s0", .incarnation = 1, .why = "killed"});
+  run_->Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(Of<RequestPlan>(run_->all).back().devices, std::vector<std::string>{"a0"});
   EXPECT_EQ(Of<RequestPlan>(run_->all).back().codec_limit, "int8");
 }
 
 TEST_F(CompressedRun, ASpareThatRunsAStageIsPlannedOverAgain) {
   Start(WithSpare(), "topk@100:int8");
-  run_->Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run_->Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   ASSERT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "s0"}));
   run_->stage_devices = {"a0", "s0"};
   Losses(60, 3);
@@ -264,7 +264,7 @@ TEST_F(CompressedRun, AnExecutorLostOnTheWayToTheBoundaryIsRecoveredWithTheGentl
   run_->SaveShards(60);
   Losses(8, 4);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
-  run_->Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run_->Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().last_step(), 60);
   EXPECT_EQ(Of<RequestPlan>(run_->all).back().codec_limit, "int8");
@@ -285,7 +285,7 @@ TEST_F(CompressedRun, SurvivesRandomHistories) {
       const std::string name = std::vector<std::string>{"a0", "b0", "s0"}[below(3)];
       switch (below(8)) {
         case 0:
-          run_->Feed(Left{.name = name, .incarnation = incarnation[name], .why = "killed"});
+          run_->Feed(ExecutorLeft{.name = name, .incarnation = incarnation[name], .why = "killed"});
           run_->Join(name, name[0] == 's', 100, ++incarnation[name]);
           break;
         case 1:

@@ -56,7 +56,7 @@ class DataRun : public ::testing::Test {
   }
   RunState& state() { return run_->state; }
   const Names& devices() { return run_->state.plan().devices; }
-  void Lose(const std::string& name) { run_->Feed(Left{.name = name, .incarnation = 1, .why = "killed"}); }
+  void Lose(const std::string& name) { run_->Feed(ExecutorLeft{.name = name, .incarnation = 1, .why = "killed"}); }
   void StepAndMeasure(int64_t step) {
     run_->Step(step, 3, 1);
     for (const std::string& device : Names(devices())) {
@@ -181,7 +181,7 @@ TEST_F(DataRun, APlanToMoveToMayHaveAnotherReader) {
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   EXPECT_EQ(Readers().size(), before + 4) << "twice about both";
   EXPECT_EQ(run_->Alternatives().back().data_device, "c0");
-  EXPECT_TRUE(run_->Alternatives().back().in_force.has_value());
+  EXPECT_TRUE(run_->Alternatives().back().current_plan.has_value());
   run_->EndAtBoundary();
   EXPECT_EQ(devices()[0], "c0");
   EXPECT_THAT(run_->EventsNamed("DataStageSelected").back().message, HasSubstr("not a0: InsufficientMemory: not with a0"));
@@ -311,7 +311,7 @@ TEST_F(DataRun, APlanThatWasToBeMadeIsMadeWhenTheDataAreBack) {
 TEST_F(DataRun, AUserWhoStopsTheRunDoesNotWaitForTheData) {
   Begin({"a0", "b0"}, {"a0"}, /*timeout_s=*/300);
   Lose("a0");
-  run_->Feed(StopAsked{});
+  run_->Feed(StopRequested{});
   EXPECT_EQ(state().phase(), Phase::kDone);
   EXPECT_TRUE(Of<Finish>(run_->all).back().interrupted);
 }

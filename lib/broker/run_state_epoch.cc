@@ -20,14 +20,14 @@ constexpr char kAfterDivergence[] =
 void RunState::Load() {
   const bool first = epoch_.Begin(checkpoints_.step());
   checkpoints_.BeginEpoch();
-  Do(PublishPlan{});
+  Push(PublishPlan{});
   if (first) {
-    for (const auto& [name, member] : members()) {
+    for (const auto& [name, executor] : executors()) {
       const int rank = plan().RankOf(name);
-      EmitEvent joined{.reason = "ExecutorJoined", .step = last_step(), .device = name, .pid = member.pid};
+      EmitEvent joined{.reason = "ExecutorJoined", .step = last_step(), .device = name, .pid = executor.pid};
       joined.message = rank < 0 ? absl::StrCat(name, " joined as a spare") : absl::StrCat(name, " joined and runs ", plan().Describe(rank));
       SetStageAndReplica(plan(), rank, joined);
-      Do(std::move(joined));
+      Push(std::move(joined));
     }
   }
   if (!checkpoints_.path().empty()) {
@@ -36,25 +36,25 @@ void RunState::Load() {
   } else if (!first) {
     recovery_.EmitRestored(checkpoints_.step(), "no checkpoint yet: starting again from the initial parameters", queue_);
   }
-  queue_.Await(kLoadSeconds, "stages to load");
+  queue_.ArmTimer(kLoadSeconds, "stages to load");
   for (int rank = 0; rank < static_cast<int>(plan().devices.size()); ++rank) {
-    Do(SendAssign{.name = plan().devices[static_cast<size_t>(rank)],
-                  .epoch = epoch(),
-                  .stage = plan().StageOf(rank),
-                  .replica = plan().ReplicaOf(rank),
-                  .restore_from = checkpoints_.path(),
-                  .first_step = checkpoints_.step() + 1});
+    Push(SendAssign{.name = plan().devices[static_cast<size_t>(rank)],
+                    .epoch = epoch(),
+                    .stage = plan().StageOf(rank),
+                    .replica = plan().ReplicaOf(rank),
+                    .restore_from = checkpoints_.path(),
+                    .first_step = checkpoints_.step() + 1});
   }
 }
 
-void RunState::Handle(const Ready& event) {
+void RunState::Handle(const StageReady& event) {
   if (phase() != Phase::kLoading || event.epoch != epoch() || !plan().Uses(event.name)) return;
   if (event.status.ok()) {
     if (epoch_.OnReady(event.name, event.load_s)) StartAll();
   } else if (IsTransient(event.status)) {
     Drain(epoch_.AtStage(event.name, event.status));
-  } else if (membership_.JoinedByItself(event.name)) {
-    RejectMember(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
+  } else if (executors_.JoinedByItself(event.name)) {
+    RejectExecutor(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
   } else {
     // All that a stage reads to load was in order once, or is a checkpoint of this run: see exit_code.h.
     FailByStage(event.name, epoch_.loaded_once() ? base::AsDataLossInRun(event.status) : event.status);
@@ -64,37 +64,37 @@ void RunState::Handle(const Ready& event) {
 void RunState::FailByStage(const std::string& name, const absl::Status& why) { Fail(absl::Status(why.code(), epoch_.AtStage(name, why))); }
 
 void RunState::BeginMonitoring() {
-  replanner_.BeginEpoch(plan(), measurement_, membership_);
+  replanner_.BeginEpoch(plan(), measurement_, executors_);
   codecs_.BeginEpoch();
 }
 
 void RunState::StartAll() {
   epoch_.Start();
   BeginMonitoring();
-  queue_.Await(kFirstStepSeconds, "the first step");
-  for (const std::string& device : plan().devices) Do(SendStart{.name = device, .epoch = epoch()});
-  if (stop_asked_) Do(SendStop{.name = plan().devices[0], .epoch = epoch()});
+  queue_.ArmTimer(kFirstStepSeconds, "the first step");
+  for (const std::string& device : plan().devices) Push(SendStart{.name = device, .epoch = epoch()});
+  if (stop_requested_) Push(SendStop{.name = plan().devices[0], .epoch = epoch()});
 }
 
 void RunState::Handle(const StepDone& event) {
   if (!epoch_.OnStep(event)) return;
   recovery_.OnStep();
-  Do(PublishStep{.epoch = epoch(), .record = event.record});
+  Push(PublishStep{.epoch = epoch(), .record = event.record});
   if (!epoch_.runs()) return;
-  queue_.Await(std::max(kMinStepTimeoutSeconds, kStepTimeoutFactor * event.record.step_seconds), "the next step");
+  queue_.ArmTimer(std::max(kMinStepTimeoutSeconds, kStepTimeoutFactor * event.record.step_seconds), "the next step");
   replanner_.OnStep(event.record, epoch_, queue_);
-  const bool goes_on = replanner_.state() != Replanner::State::kSwitching && !stop_asked_;
+  const bool goes_on = replanner_.state() != Replanner::State::kSwitching && !stop_requested_;
   if (goes_on && codecs_.OnStep(event.record, plan(), queue_)) {
     if (options_.checkpoints) {  // other cuts may be better now
       replanner_.Switch({.why = absl::StrCat("codecs up to ", codec_limit())}, epoch_, queue_);
     } else {
-      for (const std::string& device : plan().devices) Do(SendCodecLimit{.name = device, .epoch = epoch(), .codec = codec_limit()});
+      for (const std::string& device : plan().devices) Push(SendCodecLimit{.name = device, .epoch = epoch(), .codec = codec_limit()});
     }
   }
   ConsiderPlanSwitch();
 }
 
-void RunState::Handle(const Ended& event) {
+void RunState::Handle(const StageEnded& event) {
   if (!epoch_.IsCurrent(event)) return;
   if (phase() == Phase::kDraining) {
     OnStopped(event.name);
@@ -115,19 +115,19 @@ void RunState::Handle(const Ended& event) {
   }
 }
 
-void RunState::OnStageFailed(const Ended& event) {
+void RunState::OnStageFailed(const StageEnded& event) {
   const std::string where = epoch_.AtStage(event.name, event.status);
   if (const int rank = plan().RankOf(event.name); epoch_.IsNoLongerRequired(rank)) {
-    epoch_.OnEnded(event.name, epoch_.EndOfReplicaZero());
+    epoch_.OnEnded(event.name, epoch_.LastStepOfReplicaZero());
     epoch_.EmitReplicaFailed(rank, std::string(event.status.message()), queue_);
     EndOtherReplicas(absl::StrCat(event.name, " has failed"));
   } else if (!event.lost_peer.empty() || IsTransient(event.status)) {
     Drain(where);
     OnStopped(event.name);
-  } else if (!event.not_finite && membership_.JoinedByItself(event.name)) {
+  } else if (!event.not_finite && executors_.JoinedByItself(event.name)) {
     // A broken device, or a lie, of a holder of the token is no reason to end the run of the others. Where all machines would meet the
     // same, the run's own ones say so in the end.
-    RejectMember(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
+    RejectExecutor(event.name, absl::StrCat("it cannot take part: ", std::string(event.status.message())));
   } else if (codecs_.OnNotFinite(event, where, last_step(), plan(), queue_)) {
     replanner_.NeedOtherCodecs(absl::StrCat("codecs up to ", codec_limit()));
     Drain(where);
@@ -145,7 +145,7 @@ void RunState::OnStageFailed(const Ended& event) {
 // Once one of them is lost, or has failed, the rest may wait for it in vain.
 void RunState::EndOtherReplicas(const std::string& why) {
   if (!epoch_.runs()) return;  // they have ended
-  epoch_.EndOtherReplicas(why, membership_, queue_);
+  epoch_.EndOtherReplicas(why, executors_, queue_);
   FinishWhenAllEnded();
 }
 
@@ -156,11 +156,11 @@ void RunState::FinishWhenAllEnded() {
     return;
   }
   epoch_.End();
-  queue_.Await(kFinishSeconds, "the last checkpoint");
+  queue_.ArmTimer(kFinishSeconds, "the last checkpoint");
   MaybeFinish();
 }
 
-bool RunState::EndedForAnotherPlan() const { return !stop_asked_ && epoch_.EndedBeforeLastStep(); }
+bool RunState::EndedForAnotherPlan() const { return !stop_requested_ && epoch_.EndedBeforeLastStep(); }
 
 void RunState::MaybeFinish() {
   if (phase() != Phase::kFinishing || checkpoints_.UnderWay()) return;
@@ -183,13 +183,13 @@ void RunState::Handle(const ShardWritten& event) {
     return;
   }
   switch (checkpoints_.Add(event)) {
-    case RunCheckpoints::Added::kIgnored:
+    case RunCheckpoints::AddResult::kIgnored:
       return;
-    case RunCheckpoints::Added::kFirstFailure:
+    case RunCheckpoints::AddResult::kFirstFailure:
       Handle(CheckpointCommitted{.step = event.step, .status = event.status});
       if (IsOver()) return;
       break;
-    case RunCheckpoints::Added::kTaken:
+    case RunCheckpoints::AddResult::kAccepted:
       break;
   }
   CommitIfComplete(event.step);
@@ -201,9 +201,9 @@ void RunState::CommitIfComplete(int64_t step) {
 }
 
 void RunState::Handle(const CheckpointCommitted& event) {
-  const bool is_last = (phase() == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= total_steps() || stop_asked_;
+  const bool is_last = (phase() == Phase::kFinishing && !EndedForAnotherPlan()) || event.step >= total_steps() || stop_requested_;
   switch (checkpoints_.OnCommitted(event, {.is_last = is_last, .runs = epoch_.runs(), .last_step = last_step()}, queue_)) {
-    case RunCheckpoints::Outcome::kSettled:
+    case RunCheckpoints::Outcome::kContinues:
       MaybeFinish();
       break;
     case RunCheckpoints::Outcome::kLost:
@@ -239,8 +239,8 @@ void RunState::Drain(const std::string& why) {
     return;
   }
   recovery_.OnStopping(why, last_step());
-  epoch_.Drain(why, membership_, queue_);
-  queue_.Await(kDrainSeconds, "stages to stop");
+  epoch_.Drain(why, executors_, queue_);
+  queue_.ArmTimer(kDrainSeconds, "stages to stop");
   if (epoch_.AllStopped()) Recover();
 }
 
@@ -249,7 +249,7 @@ void RunState::OnStopped(const std::string& name) {
 }
 
 void RunState::Recover() {
-  if (stop_asked_) {
+  if (stop_requested_) {
     Finished();
     return;
   }
@@ -258,7 +258,7 @@ void RunState::Recover() {
     return;
   }
   if (AwaitsData(Gathering::State::kDataThenRecovery)) return;
-  if (absl::Status counted = recovery_.Count(); !counted.ok()) {
+  if (absl::Status counted = recovery_.CheckRetryLimit(); !counted.ok()) {
     Fail(std::move(counted));
     return;
   }
@@ -267,21 +267,21 @@ void RunState::Recover() {
     MeasureNext();
     return;
   }
-  const double wait_s = recovery_.Announce(/*lost=*/!membership_.AllPresent(plan().devices), queue_);
+  const double wait_s = recovery_.ScheduleRetry(/*lost=*/!executors_.AllPresent(plan().devices), queue_);
   if (wait_s == 0) {
     Retry();
     return;
   }
   epoch_.Pause();
-  queue_.Await(wait_s, "the next try");
+  queue_.ArmTimer(wait_s, "the next try");
 }
 
 void RunState::Retry() {
-  if (!recovery_.ReplaceLost(epoch_, membership_)) {
-    if (options_.waits_for_executors && !epoch_.stepped() && !membership_.Missing().empty()) {
+  if (!recovery_.ReplaceLost(epoch_, executors_)) {
+    if (options_.waits_for_executors && !epoch_.stepped() && !executors_.Missing().empty()) {
       epoch_.SetPlan({});  // nothing was made with it: as before the first one, they are waited for
       Enter(Phase::kGathering);
-      OnMembersChanged();
+      OnExecutorsChanged();
       return;
     }
     replanner_.NeedSpares(true);

@@ -17,9 +17,9 @@ using testing::RunStateHarness;
 TEST(RunStateFailoverTest, ARestartedBrokerGoesOnWithTheEpochItFinds) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20);
-  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  run.Feed(ExecutorJoined{.executor = {.name = "a0", .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(run.state.phase(), Phase::kGathering);
-  run.Feed(Joined{.member = {.name = "b0", .incarnation = 1}, .epoch = 3});
+  run.Feed(ExecutorJoined{.executor = {.name = "b0", .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_TRUE(Of<SendAssign>(run.all).empty());
   run.Step(20);  // repeated by an executor that had no answer
@@ -33,7 +33,7 @@ TEST(RunStateFailoverTest, WhatReturningExecutorsRepeatCountsBeforeAllAreBack) {
   ShardWritten shard{.epoch = 3, .step = 20, .stage = 1};
   shard.files = {{.name = "model-00002-of-00002.safetensors"}};
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20, {shard});
-  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  run.Feed(ExecutorJoined{.executor = {.name = "a0", .incarnation = 1}, .epoch = 3});
   run.Step(21);
   EXPECT_EQ(Of<PublishStep>(run.all).size(), 1u);
   run.Feed(run.Shard(20, 0));
@@ -52,7 +52,7 @@ TEST(RunStateFailoverTest, DoesNotSaveCoveredShardsAgain) {
     for (const int stage : {0, 1}) shards.push_back({.epoch = 3, .step = step, .stage = stage});
   }
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 30, shards);
-  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  for (const char* name : {"a0", "b0"}) run.Feed(ExecutorJoined{.executor = {.name = name, .incarnation = 1}, .epoch = 3});
   ASSERT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u);
   EXPECT_EQ(Of<CommitCheckpoint>(run.all)[0].step, 30);
   EXPECT_THAT(Reasons(run.all), ::testing::ElementsAre("CheckpointSaved"));
@@ -61,7 +61,7 @@ TEST(RunStateFailoverTest, DoesNotSaveCoveredShardsAgain) {
 TEST(RunStateFailoverTest, ARunWithoutACheckpointSavesWhatItFinds) {
   RunStateHarness run(Options({"a0"}), {"a0"});
   run.state.Adopt(3, {.document = "{}", .devices = {"a0"}}, {}, {}, 0, {{.epoch = 3, .step = 0, .stage = 0}});
-  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  run.Feed(ExecutorJoined{.executor = {.name = "a0", .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(Of<CommitCheckpoint>(run.all).size(), 1u) << "before the first step";
 }
 
@@ -69,7 +69,7 @@ TEST(RunStateFailoverTest, WhatIsMissingOfAnEarlierCheckpointIsNotWaitedForBehin
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   ShardWritten lost_its_other{.epoch = 3, .step = 50, .stage = 0}, last = {.epoch = 3, .step = 100, .stage = 0};
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 100, {lost_its_other, last}, {{"a0", 100}, {"b0", 100}});
-  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  for (const char* name : {"a0", "b0"}) run.Feed(ExecutorJoined{.executor = {.name = name, .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(run.state.phase(), Phase::kFinishing);
   run.Feed(run.Shard(100, 1));
   EXPECT_EQ(run.state.phase(), Phase::kDone);
@@ -80,7 +80,7 @@ TEST(RunStateFailoverTest, WhatIsMissingOfAnEarlierCheckpointIsNotWaitedForBehin
 TEST(RunStateFailoverTest, ARestartedBrokerGivesExecutorsTheTimeToComeBackBeforeItPlansWithoutThem) {
   RunStateHarness run(Options({"a0", "b0", "s0"}), {"a0", "b0"});
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20);
-  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 0});  // its stage had not started, or has ended
+  run.Feed(ExecutorJoined{.executor = {.name = "a0", .incarnation = 1}, .epoch = 0});  // its stage had not started, or has ended
   EXPECT_EQ(run.state.phase(), Phase::kGathering);
   EXPECT_TRUE(Of<SendAbort>(run.all).empty());
   run.Join("s0", /*spare=*/true);
@@ -96,7 +96,7 @@ TEST(RunStateFailoverTest, ARestartedBrokerDoesNotWaitForThoseThatAreKnownToBeGo
   options.gone = {"b0"};
   RunStateHarness run(options, {"a0", "b0"});
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20);
-  run.Feed(Joined{.member = {.name = "a0", .incarnation = 1}, .epoch = 3});
+  run.Feed(ExecutorJoined{.executor = {.name = "a0", .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "s0 may still be dialling";
   run.Join("s0", /*spare=*/true);
   EXPECT_THAT(Reasons(run.all), ::testing::IsSupersetOf({"ExecutorLost", "SpareActivated"}));
@@ -121,7 +121,7 @@ TEST(RunStateFailoverTest, StopEndsRestartedBrokerWithoutExecutors) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20);
   run.Feed(Started{});
-  run.Feed(StopAsked{});
+  run.Feed(StopRequested{});
   ASSERT_EQ(Of<StartTimer>(run.all).size(), 2u);
   EXPECT_LT(Of<StartTimer>(run.all)[1].seconds, Of<StartTimer>(run.all)[0].seconds) << "a user waits for this";
   run.Feed(TimerFired{.id = Of<StartTimer>(run.all).back().id});
@@ -133,8 +133,8 @@ TEST(RunStateFailoverTest, AStopLetsExecutorsThatComeBackSaveWhatTheyHave) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {}, {}, 20);
   run.Feed(Started{});
-  run.Feed(StopAsked{});
-  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  run.Feed(StopRequested{});
+  for (const char* name : {"a0", "b0"}) run.Feed(ExecutorJoined{.executor = {.name = name, .incarnation = 1}, .epoch = 3});
   ASSERT_EQ(Of<SendStop>(run.all).size(), 1u);
   run.SaveShards(22);
   run.EndAll(22);
@@ -147,7 +147,7 @@ TEST(RunStateFailoverTest, ABrokerWithoutItsJournalEndsWhatItFindsAndBeginsALate
   options.start_step = 20;
   options.start_checkpoint = "step-20";
   RunStateHarness run(options, {"a0", "b0"});
-  for (const char* name : {"a0", "b0"}) run.Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 7});
+  for (const char* name : {"a0", "b0"}) run.Feed(ExecutorJoined{.executor = {.name = name, .incarnation = 1}, .epoch = 7});
   const auto aborts = Of<SendAbort>(run.all);
   ASSERT_EQ(aborts.size(), 2u);
   EXPECT_EQ(aborts[0].name, "a0");
@@ -165,10 +165,10 @@ TEST(RunStateFailoverTest, AnExecutorOfAnUnknownEpochThatComesLateIsSparedItsNum
   run.Join("a0");
   run.Join("b0");
   EXPECT_EQ(run.state.epoch(), 1);
-  run.Feed(Joined{.member = {.name = "c0", .incarnation = 1}, .epoch = 7});
+  run.Feed(ExecutorJoined{.executor = {.name = "c0", .incarnation = 1}, .epoch = 7});
   ASSERT_EQ(Of<SendAbort>(run.all).size(), 1u);
   EXPECT_EQ(run.state.epoch(), 1) << "the epoch under way goes on";
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "test"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "test"});
   EXPECT_GT(run.state.epoch(), 7u);
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
 }

@@ -1,4 +1,4 @@
-// Whatever happens to a run in whatever order, it keeps its promises: random histories of members, reports, errors and timers.
+// Whatever happens to a run in whatever order, it keeps its promises: random histories of executors, reports, errors and timers.
 #include <map>
 #include <optional>
 #include <string>
@@ -59,7 +59,7 @@ class History {
     const std::string name = std::vector<std::string>{"a0", "b0", "c0", "s0"}[Below(4)];
     switch (Below(14)) {
       case 0:
-        run_.Feed(Left{.name = name, .incarnation = incarnation_[name], .why = "killed"});
+        run_.Feed(ExecutorLeft{.name = name, .incarnation = incarnation_[name], .why = "killed"});
         break;
       case 1:
         Join(name);
@@ -68,11 +68,11 @@ class History {
         if (!run_.state.plan().devices.empty()) run_.SaveShards(run_.state.last_step());
         break;
       case 3:
-        run_.Feed(Ended{.epoch = run_.state.epoch(),
-                        .name = name,
-                        .last_step = run_.state.last_step(),
-                        .status = absl::UnavailableError("link"),
-                        .lost_peer = "x"});
+        run_.Feed(StageEnded{.epoch = run_.state.epoch(),
+                             .name = name,
+                             .last_step = run_.state.last_step(),
+                             .status = absl::UnavailableError("link"),
+                             .lost_peer = "x"});
         break;
       case 4:
         Trouble(name);
@@ -104,9 +104,9 @@ class History {
   uint64_t Below(uint64_t bound) { return rng_.Below(draw_++, bound); }
 
   void Join(const std::string& name) {
-    Member member{.name = name, .incarnation = ++incarnation_[name], .site = name.substr(0, 1), .spare = name[0] == 's'};
-    member.memory_bytes = 100;
-    run_.Feed(Joined{.member = member, .epoch = Below(2) == 0 ? run_.state.epoch() : 0});
+    Executor executor{.name = name, .incarnation = ++incarnation_[name], .site = name.substr(0, 1), .spare = name[0] == 's'};
+    executor.memory_bytes = 100;
+    run_.Feed(ExecutorJoined{.executor = executor, .epoch = Below(2) == 0 ? run_.state.epoch() : 0});
     Check();
   }
 
@@ -126,17 +126,17 @@ class History {
     const absl::Status error = absl::InternalError("broken");
     switch (Below(8)) {
       case 0:
-        run_.Feed(StopAsked{});
+        run_.Feed(StopRequested{});
         break;
       case 1:
       case 2:
         run_.Feed(Calibrated{.name = name, .status = error});
         break;
       case 3:
-        run_.Feed(Ready{.epoch = run_.state.epoch(), .name = name, .status = Below(4) == 0 ? error : absl::UnavailableError("link")});
+        run_.Feed(StageReady{.epoch = run_.state.epoch(), .name = name, .status = Below(4) == 0 ? error : absl::UnavailableError("link")});
         break;
       case 4:
-        run_.Feed(Ended{.epoch = run_.state.epoch(), .name = name, .status = Below(4) == 0 ? error : absl::CancelledError("told to")});
+        run_.Feed(StageEnded{.epoch = run_.state.epoch(), .name = name, .status = Below(4) == 0 ? error : absl::CancelledError("told to")});
         break;
       case 5:
         run_.Feed(CheckpointCommitted{.step = run_.state.last_step(), .status = error});
@@ -153,7 +153,7 @@ class History {
   void Check() {
     EXPECT_TRUE(EndsInSilence(run_.state, run_.timer)) << "nobody is awaited while " << Name(run_.state.phase());
     if (run_.state.phase() != Phase::kRunning) return;
-    for (const std::string& device : run_.state.plan().devices) EXPECT_TRUE(run_.state.members().contains(device)) << device;
+    for (const std::string& device : run_.state.plan().devices) EXPECT_TRUE(run_.state.executors().contains(device)) << device;
   }
 
   const base::CounterRng rng_;
@@ -163,7 +163,8 @@ class History {
   std::vector<Action> late_;  // orders whose answers are yet to come
 };
 
-// One terminal action at most, steps of one epoch ascend, a plan uses only members, and the run is always waiting for something or over.
+// One terminal action at most, steps of one epoch ascend, a plan uses only executors of the run, and the run is always waiting for
+// something or over.
 TEST(RunStateHistoryTest, SurvivesRandomHistories) {
   std::map<Phase, int> ends;
   for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {

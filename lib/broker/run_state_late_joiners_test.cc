@@ -45,7 +45,7 @@ class ShortRun : public ::testing::Test {
   RunState& state() { return run_->state; }
   const Names& devices() { return run_->state.plan().devices; }
   void Lose(const std::string& name, uint64_t incarnation = 1) {
-    run_->Feed(Left{.name = name, .incarnation = incarnation, .why = "killed"});
+    run_->Feed(ExecutorLeft{.name = name, .incarnation = incarnation, .why = "killed"});
   }
   void Steps(int count) {
     for (int i = 0; i < count; ++i) {
@@ -78,7 +78,7 @@ TEST_F(ShortRun, AnExecutorThatComesBackIsPlannedInAtAStepBoundary) {
   Steps(20);
   ASSERT_THAT(run_->Alternatives(), SizeIs(2)) << "asked, and asked again, as where something drifts";
   EXPECT_THAT(run_->Alternatives()[0].devices, ElementsAre("a0", "b0", "c0"));
-  EXPECT_TRUE(run_->Alternatives()[0].in_force.has_value());
+  EXPECT_TRUE(run_->Alternatives()[0].current_plan.has_value());
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
   const int64_t last = state().last_step();
   run_->EndAtBoundary();
@@ -142,7 +142,7 @@ TEST_F(ShortRun, ASpareThatComesToAShortRunIsPlannedInAndTheNextOneStaysASpare) 
   Lose("s0");
   Lose("b0");
   ASSERT_THAT(devices(), ElementsAre("a0", "c0"));
-  EXPECT_EQ(state().plan().wanted, 3) << "the spare is not missed";
+  EXPECT_EQ(state().plan().desired_executors, 3) << "the spare is not missed";
   run_->Join("s0", /*spare=*/true, 100, /*incarnation=*/2);
   Steps(20);
   run_->EndAtBoundary();
@@ -227,8 +227,8 @@ TEST_F(ShortRun, ABrokerThatTakesOverKnowsThatThePlanIsShort) {
   run_->refine_plan = [](const RequestPlan&, RunPlan& p) { p.plan.predicted_step_seconds = StepSeconds(p.devices.size()); };
   state().Adopt(2, plan, {{"a0", "{}"}, {"b0", "{}"}, {"c0", "{}"}}, links, 13);
   for (const char* name : {"a0", "c0", "b0"}) {
-    run_->Feed(Joined{.member = {.name = name, .incarnation = 1, .site = std::string(name, 1), .memory_bytes = 100},
-                      .epoch = name == std::string("b0") ? 0u : 2u});
+    run_->Feed(ExecutorJoined{.executor = {.name = name, .incarnation = 1, .site = std::string(name, 1), .memory_bytes = 100},
+                              .epoch = name == std::string("b0") ? 0u : 2u});
   }
   ASSERT_EQ(state().phase(), Phase::kRunning);
   Steps(20);

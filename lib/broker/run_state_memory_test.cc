@@ -54,7 +54,7 @@ TEST(RunStateMemoryTest, AModelIsNotTooLargeWhileAnExecutorIsBeingStartedAgain) 
   run.ignores = Is<StartCalibration>;
   run.Join("a0");
   run.Join("b0");
-  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "a0", .incarnation = 1, .why = "killed"});
   EXPECT_TRUE(Of<Finish>(run.all).empty());
 }
 

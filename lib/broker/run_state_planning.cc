@@ -13,9 +13,9 @@ namespace fusionllm::broker {
 // Measuring a model that has no room would end in executors that the kernel kills.
 bool RunState::RefuseTooLarge() {
   // Of devices that are known the planner says more.
-  const auto is_known = [this](const auto& member) { return measurement_.Knows(member.first); };
-  if (std::all_of(members().begin(), members().end(), is_known)) return false;
-  const std::string why = gathering_.WhyTooLarge(membership_, epoch_.planned());
+  const auto is_known = [this](const auto& executor) { return measurement_.Knows(executor.first); };
+  if (std::all_of(executors().begin(), executors().end(), is_known)) return false;
+  const std::string why = gathering_.InsufficientMemoryReason(executors_, epoch_.planned());
   if (why.empty()) return false;
   if (!AwaitLost(absl::StrCat(scheduler::plan_errors::kInsufficientMemory, ": ", why))) {
     Fail(absl::ResourceExhaustedError(why), scheduler::plan_errors::kInsufficientMemory);
@@ -27,13 +27,13 @@ void RunState::MeasureNext() {
   const bool planned = epoch_.planned();
   if (planned && AwaitsData(Gathering::State::kDataThenPlan)) return;
   gathering_.Begin();
-  if (members().empty()) {
+  if (executors().empty()) {
     Enter(Phase::kGathering);
-    AwaitMembers();
+    AwaitExecutors();
     return;
   }
   if (!planned && RefuseTooLarge()) return;
-  switch (measurement_.MeasureNext(/*after_run=*/!Measures(), membership_, queue_)) {
+  switch (measurement_.MeasureNext(/*after_run=*/!Measures(), executors_, queue_)) {
     case Measurement::Next::kWaits:
       return;
     case Measurement::Next::kCalibrates:
@@ -45,17 +45,17 @@ void RunState::MeasureNext() {
     case Measurement::Next::kDone:
       break;
   }
-  if (!planned && !gathering_.IsComplete(membership_, planned)) {
+  if (!planned && !gathering_.IsComplete(executors_, planned)) {
     // An executor was lost meanwhile. A plan without a device that is being started again would leave it idle, or be refused.
     Enter(Phase::kGathering);
-    AwaitMembers();
+    AwaitExecutors();
     return;
   }
   AskForPlan();
 }
 
 void RunState::Handle(const Calibrated& event) {
-  if (!membership_.IsPresent(event.name)) return;
+  if (!executors_.IsPresent(event.name)) return;
   if (!event.status.ok()) {
     RejectUnfit(event.name, event.status);
     return;
@@ -83,7 +83,7 @@ void RunState::Handle(const LinkProbed& event) {
 }
 
 void RunState::OnProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why) {
-  const Measurement::ProbeVerdict verdict = measurement_.OnProbeFailed(src, dst, why, membership_, last_step(), queue_);
+  const Measurement::ProbeVerdict verdict = measurement_.OnProbeFailed(src, dst, why, executors_, last_step(), queue_);
   switch (verdict.kind) {
     case Measurement::ProbeVerdict::Kind::kTryAgain:
       MeasureNext();
@@ -94,7 +94,7 @@ void RunState::OnProbeFailed(const std::string& src, const std::string& dst, con
       Fail(absl::UnavailableError(verdict.sentence));
       break;
     case Measurement::ProbeVerdict::Kind::kRejects:
-      RejectMember(verdict.device, verdict.sentence);
+      RejectExecutor(verdict.device, verdict.sentence);
       break;
   }
 }
@@ -105,9 +105,9 @@ void RunState::OnProbedDuringRun(const LinkProbed& event) {
     measurement_.Learn(event.link);
   } else {
     for (const std::string& name : {event.link.src, event.link.dst}) {
-      if (plan().Uses(name) || membership_.IsConsidered(name)) continue;
+      if (plan().Uses(name) || executors_.IsConsidered(name)) continue;
       const std::string why = absl::StrFormat("probe %s -> %s: %s", event.link.src, event.link.dst, event.status.message());
-      replanner_.Decline({name}, why, last_step(), membership_, queue_);
+      replanner_.Decline({name}, why, last_step(), executors_, queue_);
       break;
     }
   }
@@ -115,15 +115,15 @@ void RunState::OnProbedDuringRun(const LinkProbed& event) {
 }
 
 RequestPlan RunState::PlanQuestion(bool with_spares) {
-  membership_.RecordTrainers(membership_.Trainers());
+  executors_.RecordTrainers(executors_.Trainers());
   for (const auto& [ends, bytes_per_s] : replanner_.monitor().SlowLinks()) {
-    measurement_.SetRate(ends.first, ends.second, bytes_per_s, membership_);
+    measurement_.SetRate(ends.first, ends.second, bytes_per_s, executors_);
   }
-  return requests_.Compose(with_spares, replanner_.monitor().Slowness(), codec_limit(), epoch_, membership_);
+  return requests_.Compose(with_spares, replanner_.monitor().Slowness(), codec_limit(), epoch_, executors_);
 }
 
 void RunState::Select(RequestPlan question, DataStageSelector::Objective objective) {
-  requests_.Select(std::move(question), objective, replanner_.monitor().Slowness(), epoch_, membership_, measurement_);
+  requests_.Select(std::move(question), objective, replanner_.monitor().Slowness(), epoch_, executors_, measurement_);
 }
 
 void RunState::AskForPlan() {
@@ -142,7 +142,7 @@ void RunState::AskNextPlan() {
 void RunState::TakeSelectedPlan() {
   if (requests_.has_plan()) {
     requests_.EmitDataStageSelected(last_step(), queue_);
-    Take(requests_.Selected(membership_, measurement_));
+    Take(requests_.Selected(executors_, measurement_));
   } else if (requests_.joined_since_asked()) {
     MeasureNext();
   } else {
@@ -184,7 +184,7 @@ void RunState::Handle(const PlanRefused& event) {
 
 void RunState::Take(RunPlan taken) {
   for (const std::string& device : taken.devices) {
-    if (membership_.IsPresent(device)) continue;  // after a loss another question would have been asked
+    if (executors_.IsPresent(device)) continue;  // after a loss another question would have been asked
     Fail(absl::InternalError(absl::StrCat("the plan uses ", device, ", which is no executor of this run")));
     return;
   }
@@ -192,10 +192,10 @@ void RunState::Take(RunPlan taken) {
   const RunPlan before = plan();
   epoch_.SetPlan(std::move(taken));
   requests_.TakeSlowness();
-  membership_.MarkConsidered(requests_.devices_asked());
+  executors_.MarkConsidered(requests_.devices_asked());
   const std::string why = replanner_.OnTaken();
   if (again) {
-    Do(EmitEvent{.reason = "Replanned", .step = last_step(), .message = requests_.Describe(plan(), before, why, membership_)});
+    Push(EmitEvent{.reason = "Replanned", .step = last_step(), .message = requests_.Describe(plan(), before, why, executors_)});
   }
   Load();
 }
@@ -210,17 +210,17 @@ void RunState::Handle(const StageMeasured& event) {
 }
 
 void RunState::ConsiderPlanSwitch() {
-  if (!epoch_.runs() || stop_asked_ || !replanner_.MayAsk(last_step())) return;
-  const bool late_joiners = measurement_.MeasureLateJoiners(membership_.LateJoiners(plan()), plan(), membership_, queue_);
+  if (!epoch_.runs() || stop_requested_ || !replanner_.MayAsk(last_step())) return;
+  const bool late_joiners = measurement_.MeasureLateJoiners(executors_.LateJoiners(plan()), plan(), executors_, queue_);
   if (!replanner_.IsTimeToAsk(last_step(), late_joiners)) return;
   // A straggler is what spares are for; its device becomes one. And an executor that is missing.
-  const bool with_spares = replanner_.monitor().AnyStraggler() || membership_.NeedsSpares(plan());
+  const bool with_spares = replanner_.monitor().AnyStraggler() || executors_.NeedsSpares(plan());
   Select(PlanQuestion(with_spares), DataStageSelector::Objective::kAnyPlan);
   AskNextAlternative();
 }
 
 bool RunState::AskNextAlternative() {
-  std::optional<RequestPlan> ask = requests_.NextAlternative(membership_, measurement_);
+  std::optional<RequestPlan> ask = requests_.NextAlternative(executors_, measurement_);
   if (!ask.has_value()) return false;
   replanner_.Ask(*std::move(ask), epoch_, checkpoints_.shard_s(), queue_);
   return true;
@@ -228,25 +228,25 @@ bool RunState::AskNextAlternative() {
 
 void RunState::Handle(const AlternativePlanned& event) {
   if (!replanner_.OnAnswer(event.alternative)) return;
-  std::vector<std::string> late_joiners = membership_.LateJoiners(plan());
+  std::vector<std::string> late_joiners = executors_.LateJoiners(plan());
   std::erase_if(late_joiners, [asked = requests_.devices_asked()](const std::string& name) {
     return std::find(asked.begin(), asked.end(), name) == asked.end();
   });
-  if (!epoch_.runs() || stop_asked_ || (!replanner_.monitor().drifting() && late_joiners.empty())) return;
+  if (!epoch_.runs() || stop_requested_ || (!replanner_.monitor().drifting() && late_joiners.empty())) return;
   if (!event.plan.ok()) {
     requests_.Refused(event.refusal_reason, std::string(event.plan.status().message()));
     if (AskNextAlternative()) return;
     replanner_.OnRefused();
-    replanner_.Decline(late_joiners, requests_.RefusalMessage(), last_step(), membership_, queue_);
+    replanner_.Decline(late_joiners, requests_.RefusalMessage(), last_step(), executors_, queue_);
     return;
   }
   requests_.Planned(*event.plan);
   RunPlan other = *event.plan;
-  if (!membership_.AllPresent(other.devices)) return;
+  if (!executors_.AllPresent(other.devices)) return;
   std::string figures;
   switch (replanner_.Judge(other, epoch_, checkpoints_.shard_s(), &figures)) {
     case MigrationJudge::Verdict::kStay:
-      replanner_.Decline(late_joiners, absl::StrCat("another plan does not pay: ", figures), last_step(), membership_, queue_);
+      replanner_.Decline(late_joiners, absl::StrCat("another plan does not pay: ", figures), last_step(), executors_, queue_);
       return;
     case MigrationJudge::Verdict::kAskAgain:
       return;
@@ -257,9 +257,9 @@ void RunState::Handle(const AlternativePlanned& event) {
   if (!late_joiners.empty()) next.why = absl::StrCat("with ", absl::StrJoin(late_joiners, ", "), ", ", figures);
   if (measurement_.has_assumed_links()) {
     // It is asked for again, over the same devices, when the ways to them are measured.
-    replanner_.NeedSpares(membership_.NeedsSpares(plan()));
+    replanner_.NeedSpares(executors_.NeedsSpares(plan()));
   } else {
-    requests_.SetExecutors(other, membership_);
+    requests_.SetExecutors(other, executors_);
     requests_.EmitDataStageSelected(last_step(), queue_);
     next.plan = std::move(other);
   }
@@ -268,7 +268,7 @@ void RunState::Handle(const AlternativePlanned& event) {
 
 void RunState::SwitchPlan() {
   std::optional<RunPlan> next = replanner_.TakeSwitch();
-  if (next.has_value() && membership_.AllPresent(next->devices)) {
+  if (next.has_value() && executors_.AllPresent(next->devices)) {
     Take(*std::move(next));
   } else {
     MeasureNext();

@@ -90,7 +90,7 @@ TEST(RunStatePreparationTest, WaitsWithoutLimitForMachinesThatItDoesNotKnow) {
   run.Join("y");
   run.Join("z", /*spare=*/true);
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "the expected one is missing";
-  run.Feed(Left{.name = "y", .incarnation = 1, .why = "gone"});
+  run.Feed(ExecutorLeft{.name = "y", .incarnation = 1, .why = "gone"});
   run.Join("a0");
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "two and a spare";
   EXPECT_TRUE(Of<StartTimer>(run.all).empty());
@@ -103,7 +103,7 @@ TEST(RunStatePreparationTest, AnOpenRunThatHasLostAllForgetsItsTimers) {
   run.ignores = Is<StartCalibration>;
   run.Join("a");
   ASSERT_TRUE(run.timer.has_value());
-  run.Feed(Left{.name = "a", .incarnation = 1, .why = "gone"});
+  run.Feed(ExecutorLeft{.name = "a", .incarnation = 1, .why = "gone"});
   ASSERT_EQ(run.state.phase(), Phase::kGathering);
   run.Feed(TimerFired{.id = run.timer->id});  // of the calibration
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "whoever starts executors by hand is not hurried";
@@ -149,7 +149,7 @@ TEST(RunStatePreparationTest, AnExecutorThatDoesNotEndItsCalibrationIsLeftOutWhe
   ASSERT_EQ(spare.state.phase(), Phase::kCalibrating);
   spare.Feed(TimerFired{.id = spare.timer->id});
   EXPECT_EQ(spare.state.phase(), Phase::kRunning);
-  EXPECT_FALSE(spare.state.members().contains("s0"));
+  EXPECT_FALSE(spare.state.executors().contains("s0"));
 
   RunStateHarness needed(Options({"a0", "b0"}), {"a0", "b0"});
   needed.ignores = Is<StartCalibration>;
@@ -169,13 +169,13 @@ TEST(RunStatePreparationTest, UnfitSpareDoesNotEndTheRun) {
     if (running) run.Step(1);
     run.Feed(error);
     EXPECT_EQ(run.state.phase(), running ? Phase::kRunning : Phase::kCalibrating);
-    EXPECT_FALSE(run.state.members().contains("s0"));
+    EXPECT_FALSE(run.state.executors().contains("s0"));
     ASSERT_EQ(Of<EmitEvent>(run.all).back().reason, "ExecutorLost");
     EXPECT_THAT(Of<EmitEvent>(run.all).back().message, ::testing::AllOf(HasSubstr("s0"), HasSubstr("cannot take part: no such file")));
     run.Join("s0", /*spare=*/true);
-    EXPECT_FALSE(run.state.members().contains("s0")) << "the same process dialled again";
+    EXPECT_FALSE(run.state.executors().contains("s0")) << "the same process dialled again";
     run.Join("s0", /*spare=*/true, 100, /*incarnation=*/2);
-    EXPECT_TRUE(run.state.members().contains("s0")) << "started again, perhaps with what it missed";
+    EXPECT_TRUE(run.state.executors().contains("s0")) << "started again, perhaps with what it missed";
   }
 }
 
@@ -219,7 +219,7 @@ TEST(RunStatePreparationTest, ARestartedStageThatCannotTakePartIsReplaced) {
   run.Join("s0", /*spare=*/true);
   run.ignores = Is<SendAssign>;
   run.Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
-  run.Feed(Ended{.epoch = 1, .name = "a0", .status = absl::CancelledError("told to")});
+  run.Feed(StageEnded{.epoch = 1, .name = "a0", .status = absl::CancelledError("told to")});
   ASSERT_EQ(run.state.phase(), Phase::kLoading);
   run.ignores = nullptr;
   run.Feed(Calibrated{.name = "b0", .status = absl::InternalError("no such file")});
@@ -237,20 +237,20 @@ TEST(RunStatePreparationTest, OneMeasuresAtATimeDespiteLosses) {
     return names;
   };
   const Calibrated a0{.name = "a0", .profile_document = "{}", .status = {}}, b0{.name = "b0", .profile_document = "{}", .status = {}};
-  run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "c0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(asked(), std::vector<std::string>{"a0"}) << "a0 is still measuring";
   run.Join("c0", /*spare=*/false, 100, /*incarnation=*/2);
   run.Feed(b0);
   EXPECT_EQ(asked(), std::vector<std::string>{"a0"}) << "nobody has asked b0";
   run.Feed(a0);
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(asked(), (std::vector<std::string>{"a0", "b0", "c0"})) << "whoever was asked has gone";
   run.Feed(Calibrated{.name = "c0", .profile_document = "{}", .status = {}});
   ASSERT_EQ(Of<StartLinkProbe>(run.all).size(), 1u);
   run.Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
-  run.Feed(Left{.name = "b0", .incarnation = 2, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 2, .why = "killed"});
   EXPECT_EQ(Of<StartLinkProbe>(run.all).size(), 1u) << "a0 and c0 are still measuring";
-  run.Feed(Left{.name = "c0", .incarnation = 2, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "c0", .incarnation = 2, .why = "killed"});
   run.Feed(TimerFired{.id = run.timer->id});  // for neither is started again
   EXPECT_EQ(run.state.phase(), Phase::kRunning) << "over a0 alone";
 }
@@ -260,7 +260,7 @@ TEST(RunStatePreparationTest, OnlyTheAnswerToTheLastQuestionCounts) {
     RunStateHarness run(Options({"a0", "b0", "c0"}), {"a0", "b0", "c0"});
     run.ignores = Is<RequestPlan>;
     for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
-    run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+    run.Feed(ExecutorLeft{.name = "c0", .incarnation = 1, .why = "killed"});
     run.Feed(TimerFired{.id = run.timer->id});  // it is not started again
     const auto asked = Of<RequestPlan>(run.all);
     ASSERT_EQ(asked.size(), 2u);
@@ -282,7 +282,7 @@ TEST(RunStatePreparationTest, AnExecutorThatIsLostBeforeTheFirstPlanIsAwaited) {
     for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
     const auto asked = Of<RequestPlan>(run.all);
     ASSERT_EQ(asked.size(), 1u);
-    run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+    run.Feed(ExecutorLeft{.name = "c0", .incarnation = 1, .why = "killed"});
     run.Feed(PlanRefused{.id = asked[0].id, .reason = "TooFewExecutors", .message = "late"});
     EXPECT_EQ(run.state.phase(), Phase::kGathering);
     EXPECT_EQ(Of<RequestPlan>(run.all).size(), 1u) << "of two, while the third is being started again";
@@ -302,7 +302,7 @@ TEST(RunStatePreparationTest, AnExecutorThatIsLostAsTheLastOneMeasuresIsAwaited)
     return ask != nullptr && ask->name == "c0";
   };
   for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
-  run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "c0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run.state.phase(), Phase::kGathering);
   EXPECT_TRUE(Of<RequestPlan>(run.all).empty());
   run.ignores = nullptr;
@@ -317,7 +317,7 @@ TEST(RunStatePreparationTest, DoesNotWaitAfterJoinTimeout) {
   for (const char* name : {"a0", "b0"}) run.Join(name);
   run.Feed(JoinTimeout{});
   run.ignores = nullptr;
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
 }
@@ -336,7 +336,7 @@ TEST(RunStatePreparationTest, AnOpenRunThatHasLostOneOfTooFewWaitsForAnother) {
   run.ignores = Is<RequestPlan>;
   for (const char* name : {"a", "b"}) run.Join(name);
   ASSERT_EQ(run.state.phase(), Phase::kPlanning);
-  run.Feed(Left{.name = "b", .incarnation = 1, .why = "gone"});
+  run.Feed(ExecutorLeft{.name = "b", .incarnation = 1, .why = "gone"});
   EXPECT_EQ(run.state.phase(), Phase::kGathering);
   run.Feed(TimerFired{.id = run.timer->id});  // of the question
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "whoever starts executors by hand is not hurried";
@@ -357,7 +357,7 @@ TEST(RunStatePreparationTest, ALostDataDeviceIsAwaitedForAWhileAndEndsTheRunWher
       for (const char* name : {"local-0", "x"}) run.Join(name);
       if (!gathering) run.Join("y");
       ASSERT_EQ(run.state.phase(), gathering ? Phase::kGathering : Phase::kPlanning);
-      run.Feed(Left{.name = "local-0", .incarnation = 1, .why = "killed"});
+      run.Feed(ExecutorLeft{.name = "local-0", .incarnation = 1, .why = "killed"});
       if (gathering) run.Join("y");
       EXPECT_EQ(run.state.phase(), Phase::kGathering) << "without data there is no plan";
       run.ignores = nullptr;
@@ -372,7 +372,7 @@ TEST(RunStatePreparationTest, ALostDataDeviceIsAwaitedForAWhileAndEndsTheRunWher
 }
 
 // An open run of three, of which local-0 has the data; what is said of links with `unreachable` is that there is no answer.
-RunStateHarness OpenRunWith(const std::string& unreachable, const std::vector<Member>& joined) {
+RunStateHarness OpenRunWith(const std::string& unreachable, const std::vector<Executor>& joined) {
   RunOptions options = Options({"local-0"});
   options.min_executors = 3;
   options.data_devices = {"local-0"};
@@ -382,10 +382,10 @@ RunStateHarness OpenRunWith(const std::string& unreachable, const std::vector<Me
     return ask != nullptr && (ask->src == unreachable || ask->dst == unreachable);
   };
   run.Join("local-0");
-  for (Member member : joined) {
-    member.site = member.name;
-    member.incarnation = 1;
-    run.Feed(Joined{.member = member});
+  for (Executor executor : joined) {
+    executor.site = executor.name;
+    executor.incarnation = 1;
+    run.Feed(ExecutorJoined{.executor = executor});
   }
   return run;
 }
@@ -410,8 +410,8 @@ TEST(RunStatePreparationTest, RejectsUnreachableMachineAndWaitsForAnother) {
   EXPECT_EQ(Of<EmitEvent>(run.all).back().reason, "ExecutorLost");
   EXPECT_THAT(Of<EmitEvent>(run.all).back().message, says_why);
   EXPECT_EQ(run.state.phase(), Phase::kGathering) << "two of three are left";
-  run.Feed(Joined{.member = {.name = "adv", .incarnation = 1, .site = "adv"}});
-  EXPECT_FALSE(run.state.members().contains("adv")) << "the same process dialled again";
+  run.Feed(ExecutorJoined{.executor = {.name = "adv", .incarnation = 1, .site = "adv"}});
+  EXPECT_FALSE(run.state.executors().contains("adv")) << "the same process dialled again";
   run.ignores = nullptr;
   run.Join("other");
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
@@ -419,16 +419,16 @@ TEST(RunStatePreparationTest, RejectsUnreachableMachineAndWaitsForAnother) {
 }
 
 TEST(RunStatePreparationTest, WhoMustBeDialledIsAtFaultBeforeWhoDialsOut) {
-  const Member out{.name = "b", .data_address = "relay:b", .at_relay = true}, dialled{.name = "a", .data_address = "a.example:1"};
+  const Executor out{.name = "b", .data_address = "relay:b", .at_relay = true}, dialled{.name = "a", .data_address = "a.example:1"};
   for (const bool first : {true, false}) {
     RunStateHarness run = OpenRunWith("", {});
     run.ignores = [first](const Action& action) {
       const auto* ask = std::get_if<StartLinkProbe>(&action);
       return ask != nullptr && ask->src == (first ? "a" : "b") && ask->dst == (first ? "b" : "a");
     };
-    for (Member member : {out, dialled}) {
-      member.site = member.name;
-      run.Feed(Joined{.member = member});
+    for (Executor executor : {out, dialled}) {
+      executor.site = executor.name;
+      run.Feed(ExecutorJoined{.executor = executor});
     }
     for (int i = 0; i < 2; ++i) run.Feed(Unanswered(Of<StartLinkProbe>(run.all).back()));
     ASSERT_EQ(Of<Reject>(run.all).size(), 1u);
@@ -441,7 +441,7 @@ TEST(RunStatePreparationTest, ProbeFailureOfKilledPeerBlamesNoExecutor) {
   run.ignores = Is<StartLinkProbe>;
   for (const char* name : {"a0", "b0"}) run.Join(name);
   run.Feed(Unanswered(Of<StartLinkProbe>(run.all).back()));
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   run.Join("b0", /*spare=*/false, 100, /*incarnation=*/2);
   run.Feed(Unanswered(Of<StartLinkProbe>(run.all).back()));
   EXPECT_EQ(run.state.phase(), Phase::kProbing) << "the first failure of this life of b0";
@@ -455,8 +455,10 @@ TEST(RunStatePreparationTest, OfSitesThatDoNotReachEachOtherItIsSaidWhatDoes) {
   const auto last_word = [](const std::string& other_site, bool at_relay) {
     RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
     run.ignores = Is<StartLinkProbe>;
-    run.Feed(Joined{.member = {.name = "a0", .incarnation = 1, .site = "paris", .data_address = "10.1.0.4:1", .at_relay = at_relay}});
-    run.Feed(Joined{.member = {.name = "b0", .incarnation = 1, .site = other_site, .data_address = "10.2.0.9:1", .at_relay = at_relay}});
+    run.Feed(
+        ExecutorJoined{.executor = {.name = "a0", .incarnation = 1, .site = "paris", .data_address = "10.1.0.4:1", .at_relay = at_relay}});
+    run.Feed(ExecutorJoined{
+        .executor = {.name = "b0", .incarnation = 1, .site = other_site, .data_address = "10.2.0.9:1", .at_relay = at_relay}});
     for (int i = 0; i < 2; ++i) run.Feed(Unanswered(Of<StartLinkProbe>(run.all).back()));
     EXPECT_EQ(run.state.phase(), Phase::kFailed);
     return std::string(Of<Finish>(run.all).back().status.message());

@@ -64,7 +64,7 @@ TEST_F(RunStateReplicasTest, ReplicaZeroCountsTheStepsAndGetsTheStop) {
   EXPECT_EQ(run_.state.last_step(), 0) << "the first stage of another replica";
   run_.Step(1);
   EXPECT_EQ(run_.state.last_step(), 1);
-  run_.Feed(StopAsked{});
+  run_.Feed(StopRequested{});
   const std::vector<SendStop> stops = Of<SendStop>(run_.all);
   ASSERT_EQ(stops.size(), 1u);
   EXPECT_EQ(stops[0].name, "a0");
@@ -91,9 +91,9 @@ TEST_F(RunStateReplicasTest, ACheckpointIsWholeWithTheShardsOfReplicaZero) {
 TEST_F(RunStateReplicasTest, TheRunEndsWhenAllReplicasHave) {
   run_.Step(100);
   run_.SaveShards(100);
-  for (const char* name : {"a0", "b0", "c0"}) run_.Feed(Ended{.epoch = 1, .name = name, .last_step = 100});
+  for (const char* name : {"a0", "b0", "c0"}) run_.Feed(StageEnded{.epoch = 1, .name = name, .last_step = 100});
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
-  run_.Feed(Ended{.epoch = 1, .name = "d0", .last_step = 100});
+  run_.Feed(StageEnded{.epoch = 1, .name = "d0", .last_step = 100});
   EXPECT_EQ(run_.state.phase(), Phase::kDone);
 }
 
@@ -101,7 +101,7 @@ TEST_F(RunStateReplicasTest, SpareTakesLostRank) {
   run_.Step(10);
   run_.SaveShards(10);
   run_.Step(12);
-  run_.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  run_.Feed(ExecutorLeft{.name = "c0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run_.EventsNamed("ExecutorLost").back().message, "c0 (stage 0 of replica 1) was lost after step 12: killed");
   const EmitEvent activated = run_.EventsNamed("SpareActivated").back();
   EXPECT_THAT(activated.message, HasSubstr("s0 takes stage 0 of replica 1 from c0"));
@@ -124,10 +124,10 @@ TEST(RunStateLossTest, APlanOfFewerStagesThanAskedForSaysSo) {
   RunStateHarness run(options, {"a0", "b0", "c0"});
   for (const char* name : {"a0", "b0", "c0"}) run.Join(name);
   EXPECT_TRUE(run.EventsNamed("Replanned").empty());
-  run.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "c0", .incarnation = 1, .why = "killed"});
   EXPECT_THAT(run.EventsNamed("Replanned").back().message,
               ::testing::EndsWith("; fewer stages than spec.strategy.stages, 3, asks for, since executors were lost"));
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_THAT(
       run.EventsNamed("Replanned").back().message,
       ::testing::EndsWith("; fewer stages than spec.strategy.stages, 3, and fewer executors than spec.executors.min, 2, ask for, since "
@@ -135,14 +135,14 @@ TEST(RunStateLossTest, APlanOfFewerStagesThanAskedForSaysSo) {
 }
 
 TEST_F(RunStateReplicasTest, ReplansOverSurvivorsWithoutASpare) {
-  run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
+  run_.Feed(ExecutorLeft{.name = "s0", .incarnation = 1, .why = "killed"});
   run_.Step(10);
   run_.SaveShards(10);
-  run_.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  run_.Feed(ExecutorLeft{.name = "a0", .incarnation = 1, .why = "killed"});
   EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("3 stages on b0, c0, d0"));
   EXPECT_EQ(run_.state.plan().plan.replicas, 1);
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
-  for (const char* lost : {"b0", "c0"}) run_.Feed(Left{.name = lost, .incarnation = 1, .why = "killed"});
+  for (const char* lost : {"b0", "c0"}) run_.Feed(ExecutorLeft{.name = lost, .incarnation = 1, .why = "killed"});
   EXPECT_THAT(run_.EventsNamed("Replanned").back().message, HasSubstr("1 stage on d0"));
 }
 
@@ -167,7 +167,7 @@ TEST_F(RunStateReplicasTest, AStragglerIsReportedWithItsStageAndReplica) {
 }
 
 TEST_F(RunStateReplicasTest, AnErrorNamesStageAndReplica) {
-  run_.Feed(Ended{.epoch = 1, .name = "d0", .status = absl::InvalidArgumentError("the loss is nan")});
+  run_.Feed(StageEnded{.epoch = 1, .name = "d0", .status = absl::InvalidArgumentError("the loss is nan")});
   EXPECT_EQ(run_.state.phase(), Phase::kFailed);
   EXPECT_EQ(Of<Finish>(run_.all).back().status.message(), "stage 1 of replica 1 on d0: the loss is nan");
 }
@@ -176,7 +176,7 @@ TEST_F(RunStateReplicasTest, AnErrorNamesStageAndReplica) {
 class RunStateReplicasEndTest : public RunStateReplicasTest {
  protected:
   RunStateReplicasEndTest() {
-    run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});  // no spare stands in for the one that is lost
+    run_.Feed(ExecutorLeft{.name = "s0", .incarnation = 1, .why = "killed"});  // no spare stands in for the one that is lost
     run_.ignores = [](const Action& action) {
       return std::holds_alternative<CommitCheckpoint>(action) || std::holds_alternative<SendAbort>(action);
     };
@@ -188,9 +188,9 @@ class RunStateReplicasEndTest : public RunStateReplicasTest {
   }
   void Commit(int64_t step) { run_.Feed(CheckpointCommitted{.step = step, .path = "step-" + std::to_string(step)}); }
   void End(const std::string& name, absl::Status status = absl::OkStatus(), int64_t step = 100) {
-    run_.Feed(Ended{.epoch = 1, .name = name, .last_step = step, .status = std::move(status)});
+    run_.Feed(StageEnded{.epoch = 1, .name = name, .last_step = step, .status = std::move(status)});
   }
-  void Lose(const std::string& name) { run_.Feed(Left{.name = name, .incarnation = 1, .why = "killed"}); }
+  void Lose(const std::string& name) { run_.Feed(ExecutorLeft{.name = name, .incarnation = 1, .why = "killed"}); }
   std::vector<std::string> Aborted() const {
     std::vector<std::string> names;
     for (const SendAbort& abort : Of<SendAbort>(run_.all)) names.push_back(abort.name);
@@ -255,7 +255,7 @@ TEST_F(RunStateReplicasEndTest, ALossBeforeAllOfReplicaZeroHasEndedIsMissed) {
 TEST_F(RunStateReplicasEndTest, AStageOfReplicaZeroThatEndsByALossIsNoError) {
   run_.ignores = nullptr;
   End("a0");
-  run_.Feed(Ended{.epoch = 1, .name = "b0", .status = absl::UnavailableError("lost the connection to d0"), .lost_peer = "d0"});
+  run_.Feed(StageEnded{.epoch = 1, .name = "b0", .status = absl::UnavailableError("lost the connection to d0"), .lost_peer = "d0"});
   EXPECT_EQ(run_.state.phase(), Phase::kRunning);
   EXPECT_EQ(run_.state.epoch(), 2u);
 }
@@ -358,7 +358,7 @@ TEST(RunStateReplicasRenewalTest, WhoDoesNotEndWhereAnotherPlanIsDueIsToStopFirs
   }
   const int64_t last = run.state.last_step();
   run.SaveShards(last);
-  for (const char* name : {"a0", "b0", "d0"}) run.Feed(Ended{.epoch = 1, .name = name, .last_step = last});
+  for (const char* name : {"a0", "b0", "d0"}) run.Feed(StageEnded{.epoch = 1, .name = name, .last_step = last});
   ASSERT_TRUE(run.timer.has_value());
   run.Feed(TimerFired{.id = run.timer->id});
   ASSERT_EQ(run.state.phase(), Phase::kDraining);
@@ -376,11 +376,11 @@ TEST(RunStateReplicasRenewalTest, WhoDoesNotEndWhereAnotherPlanIsDueIsToStopFirs
 TEST_F(RunStateReplicasTest, StopCompletesWithCheckpointDespiteLosses) {
   run_.ignores = [](const Action& action) { return std::holds_alternative<CommitCheckpoint>(action); };
   run_.Step(12);
-  run_.Feed(StopAsked{});
+  run_.Feed(StopRequested{});
   run_.SaveShards(12);
-  for (const char* name : {"a0", "b0"}) run_.Feed(Ended{.epoch = 1, .name = name, .last_step = 12});
-  run_.Feed(Left{.name = "c0", .incarnation = 1, .why = "killed"});
-  run_.Feed(Left{.name = "d0", .incarnation = 1, .why = "killed"});
+  for (const char* name : {"a0", "b0"}) run_.Feed(StageEnded{.epoch = 1, .name = name, .last_step = 12});
+  run_.Feed(ExecutorLeft{.name = "c0", .incarnation = 1, .why = "killed"});
+  run_.Feed(ExecutorLeft{.name = "d0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run_.state.phase(), Phase::kFinishing);
   EXPECT_TRUE(Of<Finish>(run_.all).empty()) << "the checkpoint is not whole yet";
   run_.Feed(CheckpointCommitted{.step = 12, .path = "step-12"});
@@ -395,7 +395,7 @@ TEST_F(RunStateReplicasTest, ALossWhileAnotherPlanIsDueDoesNotThrowBack) {
   run_.Step(12);
   run_.SaveShards(12);
   run_.EndAll(12);
-  run_.Feed(Left{.name = "d0", .incarnation = 1, .why = "killed"});
+  run_.Feed(ExecutorLeft{.name = "d0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run_.state.epoch(), 1u);
   run_.ignores = nullptr;
   run_.Feed(CheckpointCommitted{.step = 12, .path = "step-12"});

@@ -31,7 +31,7 @@ class RetryTest : public ::testing::Test {
   void Join() {
     for (const char* name : {"a0", "b0"}) run_.Join(name);
   }
-  void FailToLoad(const absl::Status& status) { run_.Feed(Ready{.epoch = run_.state.epoch(), .name = "b0", .status = status}); }
+  void FailToLoad(const absl::Status& status) { run_.Feed(StageReady{.epoch = run_.state.epoch(), .name = "b0", .status = status}); }
   // The wait before the next try, which then is over; 0: it has begun already.
   double Wait() {
     if (run_.state.phase() != Phase::kDraining) return 0;
@@ -69,7 +69,7 @@ TEST_F(RetryTest, ALossAfterAFailedLastCheckpointMakesNoStepsAgain) {
   run_.Step(100);
   run_.Feed(run_.Shard(100, 0, absl::ResourceExhaustedError("no space left on /ckpt/x")));
   ASSERT_EQ(run_.state.phase(), Phase::kRunning);
-  run_.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run_.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run_.state.phase(), Phase::kFailed);
   EXPECT_THAT(std::string(Of<Finish>(run_.all).back().status.message()), HasSubstr("checkpoint of step 100 was not saved"));
 }
@@ -78,11 +78,11 @@ TEST_F(RetryTest, TrainingThatDivergesEndsTheRunWithWhatWouldHelp) {
   by_hand_ = false;
   Join();
   run_.Step(5);
-  run_.Feed(Ended{.epoch = run_.state.epoch(),
-                  .name = "b0",
-                  .last_step = 5,
-                  .status = absl::DataLossError("the gradient norm is nan at step 6"),
-                  .not_finite = true});
+  run_.Feed(StageEnded{.epoch = run_.state.epoch(),
+                       .name = "b0",
+                       .last_step = 5,
+                       .status = absl::DataLossError("the gradient norm is nan at step 6"),
+                       .not_finite = true});
   EXPECT_EQ(run_.state.phase(), Phase::kFailed);
   EXPECT_THAT(std::string(Of<Finish>(run_.all).back().status.message()),
               AllOf(HasSubstr("the gradient norm is nan at step 6; the same command again would end there again: lower "
@@ -97,10 +97,10 @@ TEST_F(RetryTest, AStepMakesTheNextRecoveryImmediateAgain) {
     Wait();
   }
   by_hand_ = false;
-  for (const char* name : {"a0", "b0"}) run_.Feed(Ready{.epoch = run_.state.epoch(), .name = name});
+  for (const char* name : {"a0", "b0"}) run_.Feed(StageReady{.epoch = run_.state.epoch(), .name = name});
   run_.Step(1);
   by_hand_ = true;
-  run_.Feed(Ended{.epoch = run_.state.epoch(), .name = "b0", .status = absl::UnavailableError("lost the connection to a0")});
+  run_.Feed(StageEnded{.epoch = run_.state.epoch(), .name = "b0", .status = absl::UnavailableError("lost the connection to a0")});
   EXPECT_EQ(Wait(), 0);
   EXPECT_EQ(run_.state.phase(), Phase::kLoading);
 }
@@ -113,10 +113,10 @@ TEST_F(RetryTest, ARecoveryOfSeveralTriesTellsOnceWhatItRestores) {
   }
   EXPECT_EQ(run_.EventsNamed("Restored").size(), 1u);
   by_hand_ = false;
-  for (const char* name : {"a0", "b0"}) run_.Feed(Ready{.epoch = run_.state.epoch(), .name = name});
+  for (const char* name : {"a0", "b0"}) run_.Feed(StageReady{.epoch = run_.state.epoch(), .name = name});
   run_.Step(1);
   by_hand_ = true;
-  run_.Feed(Ended{.epoch = run_.state.epoch(), .name = "b0", .status = absl::UnavailableError("lost the connection to a0")});
+  run_.Feed(StageEnded{.epoch = run_.state.epoch(), .name = "b0", .status = absl::UnavailableError("lost the connection to a0")});
   FailToLoad(kStoreIsAway);
   EXPECT_EQ(run_.EventsNamed("Restored").size(), 2u) << "another recovery, to the same parameters";
 }
@@ -128,7 +128,7 @@ TEST_F(RetryTest, ALossWhileTheNextTryIsAwaitedIsTakenUpByThatTry) {
   FailToLoad(kStoreIsAway);
   ASSERT_EQ(run_.state.phase(), Phase::kDraining);
   const size_t recoveries = run_.EventsNamed("Recovering").size();
-  run_.Feed(Left{.name = "a0", .incarnation = 1, .why = "gone"});
+  run_.Feed(ExecutorLeft{.name = "a0", .incarnation = 1, .why = "gone"});
   EXPECT_EQ(run_.state.phase(), Phase::kDraining);
   EXPECT_EQ(Wait(), 1);
   EXPECT_EQ(run_.EventsNamed("Recovering").size(), recoveries);
@@ -140,7 +140,7 @@ TEST_F(RetryTest, LossesAreMadeUpForAtOnceButNotForEver) {
   Join();
   std::vector<double> waits;
   for (int i = 0; i < 7; ++i) {
-    run_.Feed(Left{.name = run_.state.plan().devices[1], .incarnation = 1, .why = "gone"});
+    run_.Feed(ExecutorLeft{.name = run_.state.plan().devices[1], .incarnation = 1, .why = "gone"});
     waits.push_back(Wait());
   }
   EXPECT_THAT(waits, ElementsAre(0, 0, 0, 0, 0, 1, 2));
@@ -150,7 +150,7 @@ TEST_F(RetryTest, AnOrderToStopDoesNotWaitForTheNextTry) {
   Join();
   FailToLoad(kStoreIsAway);
   FailToLoad(kStoreIsAway);
-  run_.Feed(StopAsked{});
+  run_.Feed(StopRequested{});
   EXPECT_EQ(run_.state.phase(), Phase::kDone);
   EXPECT_TRUE(Of<Finish>(run_.all).back().interrupted);
 }
@@ -170,7 +170,7 @@ TEST_F(RetryTest, LastingFailuresEndTheRunAtOnceWithWhatTheSystemSaid) {
     RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
     run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
     for (const char* name : {"a0", "b0"}) run.Join(name);
-    run.Feed(Ready{.epoch = run.state.epoch(), .name = "a0", .status = absl::Status(each.code, each.what)});
+    run.Feed(StageReady{.epoch = run.state.epoch(), .name = "a0", .status = absl::Status(each.code, each.what)});
     ASSERT_EQ(run.state.phase(), Phase::kFailed) << each.what;
     const absl::Status status = Of<Finish>(run.all).back().status;
     EXPECT_EQ(status.message(), absl::StrCat("stage 0 on a0: ", each.what));
@@ -193,9 +193,9 @@ TEST_F(RetryTest, AMachineThatJoinedByItselfEndsItsOwnPartAndNotTheRun) {
       ASSERT_EQ(run.state.phase(), loaded ? Phase::kRunning : Phase::kLoading);
       const absl::Status broken = absl::InternalError("no GPU");
       if (loaded) {
-        run.Feed(Ended{.epoch = run.state.epoch(), .name = "x", .last_step = -1, .status = broken});
+        run.Feed(StageEnded{.epoch = run.state.epoch(), .name = "x", .last_step = -1, .status = broken});
       } else {
-        run.Feed(Ready{.epoch = run.state.epoch(), .name = "x", .status = broken});
+        run.Feed(StageReady{.epoch = run.state.epoch(), .name = "x", .status = broken});
       }
       EXPECT_NE(run.state.phase(), Phase::kFailed);
       ASSERT_EQ(Of<Reject>(run.all).size(), 1u);
@@ -213,11 +213,11 @@ TEST_F(RetryTest, NaNOrInfiniteLossEndsTheRun) {
   run.Join("a0");
   run.Join("x");
   ASSERT_EQ(run.state.phase(), Phase::kRunning);
-  run.Feed(Ended{.epoch = run.state.epoch(),
-                 .name = "x",
-                 .last_step = -1,
-                 .status = absl::InvalidArgumentError("the loss is nan"),
-                 .not_finite = true});
+  run.Feed(StageEnded{.epoch = run.state.epoch(),
+                      .name = "x",
+                      .last_step = -1,
+                      .status = absl::InvalidArgumentError("the loss is nan"),
+                      .not_finite = true});
   EXPECT_EQ(run.state.phase(), Phase::kFailed);
   EXPECT_TRUE(Of<Reject>(run.all).empty());
 }

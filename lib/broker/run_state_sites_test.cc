@@ -26,8 +26,8 @@ class RunStateSitesTest : public ::testing::Test {
     run_.Join("s0", /*spare=*/true);
   }
   void Join(const std::string& name, bool holds) {
-    run_.Feed(Joined{
-        .member = {.name = name, .incarnation = 1, .site = name.substr(0, 1), .pid = 7, .memory_bytes = 100, .holds_shards = holds}});
+    run_.Feed(ExecutorJoined{
+        .executor = {.name = name, .incarnation = 1, .site = name.substr(0, 1), .pid = 7, .memory_bytes = 100, .holds_shards = holds}});
   }
   ShardWritten InSite(int64_t step) const {
     ShardWritten shard = run_.Shard(step, 1);
@@ -42,7 +42,7 @@ class RunStateSitesTest : public ::testing::Test {
       run_.SaveShards(step);
     }
     run_.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
-    run_.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+    run_.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
     ASSERT_EQ(run_.state.phase(), Phase::kLoading);
     before_ = run_.all.size();
   }
@@ -123,11 +123,11 @@ TEST_F(RunStateSitesTest, OnlyWhatIsBeingRestoredIsReplacedAndOnce) {
   EXPECT_THAT(Of<ReplaceCheckpoint>(Since()), SizeIs(0));
   Unusable();
   Unusable();
-  run_.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});  // while it is looked for
+  run_.Feed(ExecutorLeft{.name = "s0", .incarnation = 1, .why = "killed"});  // while it is looked for
   EXPECT_THAT(Of<ReplaceCheckpoint>(Since()), SizeIs(1));
   run_.Feed(TimerFired{.id = run_.timer->id});
   EXPECT_EQ(run_.state.phase(), Phase::kDraining) << "places have a patience of their own";
-  run_.Feed(StopAsked{});
+  run_.Feed(StopRequested{});
   run_.Feed(CheckpointReplaced{.step = 10, .path = "step-10"});
   EXPECT_EQ(run_.state.phase(), Phase::kDone);
 }

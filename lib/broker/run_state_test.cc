@@ -25,7 +25,7 @@ TEST(RunStateTest, ALostDeviceThatAloneHasTheDataEndsTheRunAndSaysWhereItGoesOn)
     run.Step(10);
     if (saved) run.SaveShards(10);
     run.Step(12);
-    run.Feed(Left{.name = "a0", .incarnation = 1, .why = "gone"});
+    run.Feed(ExecutorLeft{.name = "a0", .incarnation = 1, .why = "gone"});
     EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));
     EXPECT_EQ(run.state.phase(), Phase::kFailed);
     const auto message = std::string(Of<Finish>(run.all).back().status.message());
@@ -58,16 +58,16 @@ TEST(RunStateTest, ReportsCountOnlyFromTheExecutorOfTheStage) {
   ShardWritten late = run.Shard(101, 1);
   ignored(late, "a step that the run does not have");
   for (const char* name : {"s0", "nobody"}) {
-    ignored(Ended{.epoch = 1, .name = name, .last_step = 100}, "no stage");
-    ignored(Ended{.epoch = 1, .name = name, .status = absl::DataLossError("nan")}, "no stage");
+    ignored(StageEnded{.epoch = 1, .name = name, .last_step = 100}, "no stage");
+    ignored(StageEnded{.epoch = 1, .name = name, .status = absl::DataLossError("nan")}, "no stage");
   }
   const Ended beyond{.epoch = 1, .name = "a0", .last_step = 101};
   EXPECT_FALSE(run.state.IsCurrent(beyond));
   ignored(beyond, "a step that the run does not have");
   run.SaveShards(100);
-  run.Feed(Ended{.epoch = 1, .name = "a0", .last_step = 100});
+  run.Feed(StageEnded{.epoch = 1, .name = "a0", .last_step = 100});
   EXPECT_EQ(run.state.phase(), Phase::kRunning) << "b0 has not ended";
-  run.Feed(Ended{.epoch = 1, .name = "b0", .last_step = 100});
+  run.Feed(StageEnded{.epoch = 1, .name = "b0", .last_step = 100});
   EXPECT_EQ(run.state.phase(), Phase::kDone);
 }
 
@@ -136,7 +136,7 @@ TEST(RunStateTest, ALostStageIsTakenByASpareFromTheLastCheckpoint) {
   run.SaveShards(10);
   run.Step(11);
   const size_t before = run.all.size();
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   const std::vector<Action> after(run.all.begin() + before, run.all.end());
   EXPECT_THAT(Reasons(after), ::testing::ElementsAre("ExecutorLost", "Recovering", "SpareActivated", "Restored"));
   EXPECT_THAT(Of<EmitEvent>(after)[0].message, HasSubstr("stage 1"));
@@ -169,12 +169,12 @@ RunStateHarness RunWithASlowSpare() {
 
 TEST(RunStateTest, ThePlanOfASpareHasTheFiguresOfTheSpare) {
   RunStateHarness run = RunWithASlowSpare();
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   const RequestPlan ask = Of<RequestPlan>(run.all).back();
   EXPECT_TRUE(ask.figures_only);
   EXPECT_EQ(ask.devices, (std::vector<std::string>{"a0", "s0"}));
-  ASSERT_TRUE(ask.in_force.has_value());
-  EXPECT_EQ(ask.in_force->devices, ask.devices);
+  ASSERT_TRUE(ask.current_plan.has_value());
+  EXPECT_EQ(ask.current_plan->devices, ask.devices);
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_EQ(run.state.plan().plan.predicted_step_seconds, 0.5);
   EXPECT_EQ(testing::BusySeconds(run.state.plan()), (std::vector<double>{0.1, 0.4}));
@@ -190,7 +190,7 @@ TEST(RunStateTest, SpareTakesOverWithoutNewPredictions) {
   for (const std::function<Event(const RequestPlan&)>& answer : {std::function<Event(const RequestPlan&)>(refuse), {others}}) {
     RunStateHarness run = RunWithASlowSpare();
     run.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
-    run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+    run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
     ASSERT_EQ(run.state.phase(), Phase::kPlanning);
     run.Feed(answer(Of<RequestPlan>(run.all).back()));
     EXPECT_EQ(run.state.phase(), Phase::kRunning);
@@ -205,8 +205,8 @@ TEST(RunStateTest, EverySpareThatTakesAStageIsReported) {
   for (const char* name : {"a0", "b0"}) run.Join(name);
   for (const char* name : {"s0", "s1"}) run.Join(name, /*spare=*/true);
   run.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
-  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});  // while the first one's figures are asked for
+  run.Feed(ExecutorLeft{.name = "a0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});  // while the first one's figures are asked for
   run.Feed(TimerFired{.id = run.timer->id});
   EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"s0", "s1"}));
   EXPECT_THAT(Reasons(run.all), ::testing::Contains("SpareActivated").Times(2));
@@ -219,7 +219,7 @@ TEST(RunStateTest, ReplansWhenSpareCannotRunTheStage) {
     const auto* ask = std::get_if<RequestPlan>(&action);
     return ask != nullptr && ask->figures_only;
   };
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   ASSERT_EQ(run.state.phase(), Phase::kPlanning);
   run.Feed(PlanRefused{.id = Of<RequestPlan>(run.all).back().id, .reason = "InsufficientMemory", .message = "s0 has 4 MiB"});
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
@@ -231,7 +231,7 @@ TEST(RunStateTest, ReplansWhenSpareCannotRunTheStage) {
 TEST(RunStateTest, ASchedulerThatNeverAnswersDoesNotKeepASpareFromItsStage) {
   RunStateHarness run = RunWithASlowSpare();
   run.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_LE(run.timer->seconds, 10);
   run.Feed(TimerFired{.id = run.timer->id});
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
@@ -242,8 +242,8 @@ TEST(RunStateTest, ASpareLostBeforeItBeganIsReplaced) {
   RunStateHarness run = RunWithASlowSpare();
   run.Join("s1", /*spare=*/true);
   run.ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
-  run.Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "s0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run.state.plan().devices, (std::vector<std::string>{"a0", "s1"}));
   EXPECT_EQ(run.state.phase(), Phase::kRunning) << "s1 was never measured: it begins at once";
   EXPECT_THAT(Reasons(run.all), ::testing::Contains("SpareActivated").Times(1));
@@ -254,7 +254,7 @@ TEST(RunStateTest, WithoutASpareItPlansOverTheRest) {
   run.Join("a0");
   run.Join("b0");
   run.Step(1);
-  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "a0", .incarnation = 1, .why = "killed"});
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
   EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"b0"});
   EXPECT_THAT(Reasons(run.all), ::testing::Contains("Replanned"));
@@ -266,7 +266,7 @@ TEST(RunStateTest, ASpareTooSmallForTheStageIsNotUsed) {
   run.Join("a0");
   run.Join("b0");
   run.Join("s0", true, /*memory=*/10);
-  run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
   EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));
   EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
 }
@@ -282,7 +282,7 @@ TEST(RunStateTest, WhomTheJobDoesNotWantTakesNoStageInNeed) {
     run.Join("s0", /*spare=*/true, /*memory=*/99);
     const bool large_enough = run.state.plan().MemoryBytesOf(1) <= 99;
     ASSERT_TRUE(large_enough) << "or the test shows nothing";
-    run.Feed(Left{.name = "b0", .incarnation = 1, .why = "killed"});
+    run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1, .why = "killed"});
     EXPECT_THAT(Reasons(run.all), ::testing::Not(::testing::Contains("SpareActivated")));
     EXPECT_EQ(run.state.plan().devices, std::vector<std::string>{"a0"});
   }
@@ -292,7 +292,7 @@ TEST(RunStateTest, AnErrorThatARetryCannotCureEndsTheRunNamingStageAndDevice) {
   RunStateHarness run(Options({"a0", "b0"}), {"a0", "b0"});
   run.Join("a0");
   run.Join("b0");
-  run.Feed(Ended{.epoch = 1, .name = "b0", .last_step = 4, .status = absl::DataLossError("loss is nan at step 5")});
+  run.Feed(StageEnded{.epoch = 1, .name = "b0", .last_step = 4, .status = absl::DataLossError("loss is nan at step 5")});
   EXPECT_EQ(run.state.phase(), Phase::kFailed);
   EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()),
               ::testing::AllOf(HasSubstr("stage 1 on b0"), HasSubstr("nan at step 5")));
@@ -340,7 +340,7 @@ TEST(RunStateTest, AStopEndsAfterACheckpointAndCountsAsInterrupted) {
   RunStateHarness run(Options({"a0"}), {"a0"});
   run.Join("a0");
   run.Step(7);
-  run.Feed(StopAsked{});
+  run.Feed(StopRequested{});
   ASSERT_EQ(Of<SendStop>(run.all).size(), 1u);
   run.Step(8);
   run.SaveShards(8);
@@ -353,7 +353,7 @@ TEST(RunStateTest, StageRestartDuringStopEndsTheRun) {
   RunStateHarness run(Options({"a0"}), {"a0"});
   run.Join("a0");
   run.Step(7);
-  run.Feed(StopAsked{});
+  run.Feed(StopRequested{});
   run.Join("a0", /*spare=*/false, /*memory=*/100, /*incarnation=*/2);
   EXPECT_EQ(run.state.phase(), Phase::kDone);
   EXPECT_TRUE(std::holds_alternative<Finish>(run.all.back()));
@@ -367,7 +367,7 @@ TEST(RunStateTest, AStopDoesNotWaitForEverForAStepWithoutAnEnd) {
   run.SaveShards(7);
   ASSERT_TRUE(run.timer.has_value());
   const StartTimer before = *run.timer;
-  run.Feed(StopAsked{});
+  run.Feed(StopRequested{});
   ASSERT_TRUE(run.timer.has_value());
   EXPECT_EQ(run.timer->id, before.id) << "the patience that the step has left, and no more";
   // A stage that does not even stop when it is asked to is given up as well.
@@ -387,7 +387,7 @@ TEST(RunStateTest, AStopWhileStagesLoadMakesNoFurtherStep) {
   run.Join("a0");
   run.Join("b0");
   ASSERT_EQ(run.state.phase(), Phase::kLoading);
-  run.Feed(StopAsked{});
+  run.Feed(StopRequested{});
   EXPECT_EQ(run.state.phase(), Phase::kDone);
   EXPECT_TRUE(Of<Finish>(run.all).back().interrupted);
   EXPECT_EQ(Of<SendAbort>(run.all).size(), 2u);
@@ -401,7 +401,7 @@ TEST(RunStateTest, WhatAStageFindsMissingIsTheUsersInputOnlyUntilTheRunHasBegun)
     RunStateHarness run(Options({"a0"}), {"a0"});
     run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
     run.Join("a0");
-    run.Feed(Ready{.epoch = 1, .name = "a0", .status = missing});
+    run.Feed(StageReady{.epoch = 1, .name = "a0", .status = missing});
     EXPECT_EQ(Of<Finish>(run.all).back().status.code(), absl::StatusCode::kNotFound) << "what the job starts from";
   }
   for (const absl::Status& lost : {missing, absl::InvalidArgumentError("model.safetensors is cut off")}) {
@@ -411,9 +411,9 @@ TEST(RunStateTest, WhatAStageFindsMissingIsTheUsersInputOnlyUntilTheRunHasBegun)
     run.Step(10);
     run.SaveShards(10);
     run.ignores = [](const Action& action) { return std::holds_alternative<SendAssign>(action); };
-    run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+    run.Feed(ExecutorLeft{.name = "a0", .incarnation = 1, .why = "killed"});
     ASSERT_EQ(run.state.phase(), Phase::kLoading);
-    run.Feed(Ready{.epoch = 2, .name = "s0", .status = lost});
+    run.Feed(StageReady{.epoch = 2, .name = "s0", .status = lost});
     ASSERT_EQ(run.state.phase(), Phase::kFailed);
     EXPECT_TRUE(absl::IsDataLoss(Of<Finish>(run.all).back().status));
     EXPECT_THAT(std::string(Of<Finish>(run.all).back().status.message()), HasSubstr(std::string(lost.message())));
@@ -426,7 +426,7 @@ TEST(RunStateTest, DataThatTheModelCannotTakeIsTheUsersHoweverLateItIsMetAndData
     RunStateHarness run(Options({"a0"}), {"a0"});
     run.Join("a0");
     run.Step(17);
-    run.Feed(Ended{.epoch = 1, .name = "a0", .last_step = 17, .status = error});
+    run.Feed(StageEnded{.epoch = 1, .name = "a0", .last_step = 17, .status = error});
     ASSERT_EQ(run.state.phase(), Phase::kFailed);
     EXPECT_EQ(Of<Finish>(run.all).back().status.code(), code) << error;
   }
@@ -463,12 +463,12 @@ TEST(RunStateTest, MessagesOfAnEarlierEpochAreIgnored) {
   run.Join("a0");
   run.Join("b0");
   run.Join("s0", true);
-  run.Feed(Left{.name = "a0", .incarnation = 1, .why = "killed"});
+  run.Feed(ExecutorLeft{.name = "a0", .incarnation = 1, .why = "killed"});
   ASSERT_EQ(run.state.epoch(), 2u);
   const size_t before = run.all.size();
   run.Feed(StepDone{.epoch = 1, .name = "s0", .record = {.step = 50}});
-  run.Feed(Ended{.epoch = 1, .name = "b0", .status = absl::InternalError("late")});
-  run.Feed(Left{.name = "b0", .incarnation = 99, .why = "another life"});
+  run.Feed(StageEnded{.epoch = 1, .name = "b0", .status = absl::InternalError("late")});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 99, .why = "another life"});
   EXPECT_EQ(run.all.size(), before);
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
 }

@@ -33,11 +33,11 @@ TEST(MicroBatchSizeOfARun, IsThatOfItsFirstPlanForAllFurtherOnes) {
   run.refine_plan = [&](const RequestPlan&, RunPlan& plan) { plan.plan.micro_batch_size = answered; };
   for (const char* device : {"a0", "b0", "c0"}) run.Join(device);
   run.Step(1);
-  run.Feed(Left{.name = "c0", .incarnation = 1});
+  run.Feed(ExecutorLeft{.name = "c0", .incarnation = 1});
   EXPECT_THAT(SizesAsked(run), ElementsAre(0, 16));
   EXPECT_THAT(run.EventsNamed("Replanned").back().message, AllOf(HasSubstr("2 stages"), Not(HasSubstr("micro-batches"))));
   answered = 4;
-  run.Feed(Left{.name = "b0", .incarnation = 1});
+  run.Feed(ExecutorLeft{.name = "b0", .incarnation = 1});
   EXPECT_THAT(SizesAsked(run), ElementsAre(0, 16, 16));
   EXPECT_THAT(run.EventsNamed("Replanned").back().message, AllOf(HasSubstr("1 stage"), HasSubstr("with micro-batches of 4 instead of 16")));
 }
@@ -93,13 +93,13 @@ TEST_F(MonitoredRun, ThePlannerHearsOfThePlanInForceAndItsDoubtStartsTheCountAga
   Steps(20);
   Steps(5, /*busy_b0=*/1.2, 1, /*seconds=*/1.8);
   ASSERT_THAT(run_->Alternatives(), SizeIs(1));
-  const std::optional<PlanInForce> in_force = run_->Alternatives()[0].in_force;
-  ASSERT_TRUE(in_force.has_value());
-  EXPECT_EQ(in_force->devices, (std::vector<std::string>{"a0", "b0"}));
-  EXPECT_EQ(in_force->document, state().plan().document);
-  EXPECT_EQ(in_force->steps_left, 1000 - state().last_step());
-  EXPECT_NEAR(in_force->step_s, 1.8, 1e-9);
-  EXPECT_GT(in_force->move_s, 0);
+  const std::optional<CurrentPlan> current_plan = run_->Alternatives()[0].current_plan;
+  ASSERT_TRUE(current_plan.has_value());
+  EXPECT_EQ(current_plan->devices, (std::vector<std::string>{"a0", "b0"}));
+  EXPECT_EQ(current_plan->document, state().plan().document);
+  EXPECT_EQ(current_plan->steps_left, 1000 - state().last_step());
+  EXPECT_NEAR(current_plan->step_s, 1.8, 1e-9);
+  EXPECT_GT(current_plan->move_s, 0);
 
   run_->ignores = [](const Action& action) { return std::holds_alternative<RequestPlan>(action); };
   while (run_->Alternatives().size() < 2) Step(1.2, 1, 3, 1.8);
@@ -180,7 +180,7 @@ TEST_F(MonitoredRun, APlanIsNotTakenWhenItsDevicesHaveGone) {
   Steps(20);
   Steps(15, 1.2, 1, 1.8);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
-  run_->Feed(Left{.name = "s0", .incarnation = 1, .why = "killed"});
+  run_->Feed(ExecutorLeft{.name = "s0", .incarnation = 1, .why = "killed"});
   run_->EndAtBoundary();
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "b0"})) << "asked for anew, over those who are left";
@@ -203,7 +203,7 @@ TEST_F(MonitoredRun, AUserWhoStopsTheRunGoesBeforeAnyMove) {
   Steps(20);
   Steps(15, 1.2, 1, 1.8);
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));
-  run_->Feed(StopAsked{});
+  run_->Feed(StopRequested{});
   run_->EndAtBoundary();
   EXPECT_EQ(state().phase(), Phase::kDone);
   EXPECT_TRUE(Of<Finish>(run_->all).back().interrupted);
@@ -229,7 +229,7 @@ TEST_F(MonitoredRun, ABrokerThatComesBackAtTheBoundaryAsksForAPlan) {
   run_.emplace(WithSpare(), std::vector<std::string>{"a0", "b0"});
   state().Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20, {},
                 {{"a0", 20}, {"b0", 20}}, "int8");
-  for (const char* name : {"a0", "b0"}) run_->Feed(Joined{.member = {.name = name, .incarnation = 1}, .epoch = 3});
+  for (const char* name : {"a0", "b0"}) run_->Feed(ExecutorJoined{.executor = {.name = name, .incarnation = 1}, .epoch = 3});
   EXPECT_EQ(state().phase(), Phase::kRunning);
   EXPECT_EQ(state().epoch(), 4u);
   ASSERT_THAT(Of<RequestPlan>(run_->all), SizeIs(1));

@@ -31,16 +31,16 @@ constexpr int32_t kCallHeaderRound = -1;
 constexpr Chunk kCloseMessageKey = {.call = 0, .round = -2, .part = 0};
 constexpr int32_t kForward = 0, kBackward = 1;
 
-// A chunk that is waited for may come from one member and news of an end from any: who waits looks for the latter so often.
+// A chunk that is waited for may come from one rank and news of an end from any: who waits looks for the latter so often.
 constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
 
-// Members of one build call the same: a plan gives them the same stage.
+// Ranks of one build call the same: a plan gives them the same stage.
 constexpr char kOneBuild[] = "; executors of different builds may do so: run the same one on all devices";
 
 class ChainCommunicator final : public Communicator {
  public:
-  ChainCommunicator(Membership member, tensor::Memory& memory, PointToPointChannel& channel, ChainOptions options)
-      : Communicator(std::move(member)),
+  ChainCommunicator(GroupRank group_rank, tensor::Memory& memory, PointToPointChannel& channel, ChainOptions options)
+      : Communicator(std::move(group_rank)),
         memory_(memory),
         channel_(channel),
         timeout_(options.timeout.per_call),
@@ -110,7 +110,7 @@ class ChainCommunicator final : public Communicator {
   }
   void Abort(absl::Status why) override {
     if (why.ok()) why = absl::CancelledError("aborted");
-    End(absl::Status(why.code(), absl::StrCat(membership().ToString(), ": ", why.message()))).IgnoreError();
+    End(absl::Status(why.code(), absl::StrCat(group_rank().ToString(), ": ", why.message()))).IgnoreError();
   }
 
  private:
@@ -130,16 +130,16 @@ class ChainCommunicator final : public Communicator {
   size_t After() const { return static_cast<size_t>(place_ + 1); }
   int PlaceOf(int rank) const { return static_cast<int>(std::find(chain_.begin(), chain_.end(), rank) - chain_.begin()); }
   std::string Name(int other) const {
-    Membership member = membership();
-    member.rank = other;
-    return member.ToString();
+    GroupRank named = group_rank();
+    named.rank = other;
+    return named.ToString();
   }
   Chunk Named(int round, int part) const { return {.call = call_, .round = round, .part = part}; }
 
-  // Of this member's memory: all others end with it, too, each on a device of its own.
+  // Of this rank's memory: all others end with it, too, each on a device of its own.
   absl::Status Own(const absl::Status& status) const {
     if (status.ok()) return status;
-    absl::Status named(status.code(), absl::StrCat(membership().ToString(), ": ", status.message()));
+    absl::Status named(status.code(), absl::StrCat(group_rank().ToString(), ": ", status.message()));
     status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
     return named;
   }
@@ -175,10 +175,10 @@ class ChainCommunicator final : public Communicator {
   }
 
   // Sums along the chain, and back: to all of them or, where the row has `runs`, to each that of its rank. `to` is the row itself or the
-  // run of this member.
+  // run of this rank.
   //
   // One thread sends chunks there and passes others back: in step k chunk k there, and back the one that is `behind` steps older. A
-  // member is kChunksAhead steps more behind than the next one, and so that much ahead of it: were they equal, each would let the one
+  // rank is kChunksAhead steps more behind than the next one, and so that much ahead of it: were they equal, each would let the one
   // before it go on only when its own chunk has arrived, and the link between them would lie idle meanwhile. Chunks there and those that
   // come back are thus taken in an order in which none waits for a later one.
   absl::Status GoAlong(Concatenation& row, Concatenation& to, int runs) {
@@ -243,7 +243,7 @@ class ChainCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // What another member calls must be what this one does.
+  // What another rank calls must be what this one does.
   absl::Status ReceiveCallHeader(int other) {
     if (received_headers_[static_cast<size_t>(other)]) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(const Bytes bytes, Take(other, Named(kCallHeaderRound, 0)));
@@ -257,11 +257,11 @@ class ChainCommunicator final : public Communicator {
     };
     const bool first = rank() < other;
     return absl::InternalError(absl::StrFormat("the replicas of group '%s' do not call the same: replica %d %s, replica %d %s%s",
-                                               membership().group, std::min(rank(), other), text(first ? call_header_ : *his),
+                                               group_rank().group, std::min(rank(), other), text(first ? call_header_ : *his),
                                                std::max(rank(), other), text(first ? *his : call_header_), kOneBuild));
   }
 
-  // Whom this member has nothing of in this call; where there is none, `other`.
+  // Whom this rank has nothing of in this call; where there is none, `other`.
   std::vector<int> Missing(int other) {
     std::vector<int> missing;
     for (int rank = 0; rank < size(); ++rank) {
@@ -276,7 +276,7 @@ class ChainCommunicator final : public Communicator {
     const absl::Status status = channel_.Send(to, chunk, std::move(bytes));
     if (status.ok()) return status;
     FUSIONLLM_RETURN_IF_ERROR(HearFarewells());  // who is lost may have said why
-    return absl::Status(status.code(), absl::StrFormat("%s cannot reach replica %d: %s", membership().ToString(), to, status.message()));
+    return absl::Status(status.code(), absl::StrFormat("%s cannot reach replica %d: %s", group_rank().ToString(), to, status.message()));
   }
 
   // Numbers of who has greeted: so many bytes.
@@ -294,16 +294,16 @@ class ChainCommunicator final : public Communicator {
       absl::StatusOr<Bytes> taken = channel_.Take(from, chunk, std::min(absl::Now() + kPollInterval, deadline));
       if (taken.ok()) return taken;
       if (!absl::IsDeadlineExceeded(taken.status())) {
-        return absl::Status(taken.status().code(), absl::StrCat(membership().ToString(), ": ", taken.status().message()));
+        return absl::Status(taken.status().code(), absl::StrCat(group_rank().ToString(), ": ", taken.status().message()));
       }
       FUSIONLLM_RETURN_IF_ERROR(HearFarewells());
       if (absl::Now() < deadline) continue;
-      return absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s in %s", membership().ToString(),
+      return absl::UnavailableError(absl::StrFormat("%s waited %s for replica %s in %s", group_rank().ToString(),
                                                     absl::FormatDuration(timeout_), absl::StrJoin(Missing(from), ", "), call_header_.call));
     }
   }
 
-  // An error where somebody has ended, or left before what this member does now.
+  // An error where somebody has ended, or left before what this rank does now.
   absl::Status HearFarewells() {
     for (const int other : Others()) {
       std::optional<int64_t>& left = left_[static_cast<size_t>(other)];
@@ -345,28 +345,28 @@ class ChainCommunicator final : public Communicator {
   // Of the thread that calls.
   int64_t calls_ = 0;  // done
   int64_t call_ = 0;   // the number of the one under way, or of the last
-  // Of that call: what it is, and from whom this member has heard, by rank, that he makes it, too.
+  // Of that call: what it is, and from whom this rank has heard, by rank, that he makes it, too.
   CallHeader call_header_;
   std::vector<bool> received_headers_;
-  std::vector<std::optional<int64_t>> left_;  // by rank: calls that a member had done when it left
+  std::vector<std::optional<int64_t>> left_;  // by rank: calls that a rank had done when it left
   base::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> MakeChain(const Membership& member, tensor::Memory& memory, PointToPointChannel& channel,
+absl::StatusOr<std::unique_ptr<Communicator>> MakeChain(const GroupRank& group_rank, tensor::Memory& memory, PointToPointChannel& channel,
                                                         ChainOptions options) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
-  std::vector<int> ranks(static_cast<size_t>(member.size));
+  FUSIONLLM_RETURN_IF_ERROR(CheckGroupRank(group_rank));
+  std::vector<int> ranks(static_cast<size_t>(group_rank.size));
   std::iota(ranks.begin(), ranks.end(), 0);
   if (options.chain.empty()) options.chain = ranks;
   if (!std::is_permutation(options.chain.begin(), options.chain.end(), ranks.begin(), ranks.end())) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the chain %s of %s does not name each once", absl::StrJoin(options.chain, " "), member.ToString()));
+        absl::StrFormat("the chain %s of %s does not name each once", absl::StrJoin(options.chain, " "), group_rank.ToString()));
   }
-  if (options.chunk_bytes == 0) return absl::InvalidArgumentError(absl::StrCat("chunks of 0 bytes for ", member.ToString()));
-  return std::make_unique<ChainCommunicator>(member, memory, channel, std::move(options));
+  if (options.chunk_bytes == 0) return absl::InvalidArgumentError(absl::StrCat("chunks of 0 bytes for ", group_rank.ToString()));
+  return std::make_unique<ChainCommunicator>(group_rank, memory, channel, std::move(options));
 }
 
 }  // namespace fusionllm::collective

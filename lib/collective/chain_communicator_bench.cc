@@ -1,4 +1,4 @@
-// Sums of 100 MB between members of one process, each a thread: what copies and additions cost where chunks travel in no time.
+// Sums of 100 MB between ranks of one process, each a thread: what copies and additions cost where chunks travel in no time.
 // bytes_per_second counts the bytes of the row, once.
 #include <algorithm>
 #include <memory>
@@ -17,16 +17,16 @@ void AllReduce(benchmark::State& state, tensor::DType dtype) {
   constexpr int64_t kBytes = 100'000'000;
   const int size = static_cast<int>(state.range(0));
   testing::InMemoryNetwork network(size);
-  std::vector<std::unique_ptr<Communicator>> members;
+  std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<std::vector<std::byte>> rows(static_cast<size_t>(size), std::vector<std::byte>(kBytes));
   for (int rank = 0; rank < size; ++rank) {
-    members.push_back(*MakeChain({.group = "g", .rank = rank, .size = size}, tensor::HostMemory(), network.channel(rank),
-                                 {.chunk_bytes = static_cast<size_t>(state.range(1)) << 10}));
+    communicators.push_back(*MakeChain({.group = "g", .rank = rank, .size = size}, tensor::HostMemory(), network.channel(rank),
+                                       {.chunk_bytes = static_cast<size_t>(state.range(1)) << 10}));
   }
   const auto sum = [&](int rank) {
     const tensor::TensorView views[] = {
         {{dtype, {kBytes / static_cast<int64_t>(tensor::SizeOf(dtype))}}, rows[static_cast<size_t>(rank)].data()}};
-    return members[static_cast<size_t>(rank)]->AllReduce(views);
+    return communicators[static_cast<size_t>(rank)]->AllReduce(views);
   };
   for (auto _ : state) {
     std::vector<std::thread> others;
@@ -36,7 +36,7 @@ void AllReduce(benchmark::State& state, tensor::DType dtype) {
   }
   state.SetBytesProcessed(state.iterations() * kBytes);
 }
-// Members, and KiB of a chunk.
+// Ranks, and KiB of a chunk.
 void Cases(benchmark::internal::Benchmark* benchmark) {
   for (const int kib : {64, 256, 1024, 4096}) benchmark->Args({2, kib});
   benchmark->Args({4, 256});

@@ -36,11 +36,11 @@ using testing::Bytes;
 using testing::CommunicatorConformance;
 using testing::Implementation;
 using testing::InMemoryNetwork;
-using testing::Member;
+using testing::TestRank;
 
-// The network of a group, which its members find by what the first one says when they meet; kept until all have found it, as the first
+// The network of a group, which its ranks find by what the first one says when they meet; kept until all have found it, as the first
 // to find it may be gone by then.
-std::shared_ptr<InMemoryNetwork> NetworkOf(const std::string& secret, int members, const InMemoryNetwork::FaultOptions& faults) {
+std::shared_ptr<InMemoryNetwork> NetworkOf(const std::string& secret, int size, const InMemoryNetwork::FaultOptions& faults) {
   struct Entry {
     std::shared_ptr<InMemoryNetwork> network;
     int found = 0;
@@ -49,19 +49,19 @@ std::shared_ptr<InMemoryNetwork> NetworkOf(const std::string& secret, int member
   static auto* const networks = new std::map<std::string, Entry>();
   const std::lock_guard lock(mutex);
   Entry& entry = (*networks)[secret];
-  if (entry.network == nullptr) entry.network = std::make_shared<InMemoryNetwork>(members, faults);
+  if (entry.network == nullptr) entry.network = std::make_shared<InMemoryNetwork>(size, faults);
   std::shared_ptr<InMemoryNetwork> network = entry.network;
-  if (++entry.found == members) networks->erase(secret);
+  if (++entry.found == size) networks->erase(secret);
   return network;
 }
 
-class OnChain final : public Member {
+class OnChain final : public TestRank {
  public:
   OnChain(std::shared_ptr<InMemoryNetwork> network, std::unique_ptr<kernels::Backend> backend)
       : network_(std::move(network)), backend_(std::move(backend)) {}
-  absl::Status Join(const Membership& member, ChainOptions options) {
+  absl::Status Join(const GroupRank& group_rank, ChainOptions options) {
     tensor::Memory& memory = backend_ == nullptr ? tensor::HostMemory() : backend_->memory();
-    FUSIONLLM_ASSIGN_OR_RETURN(communicator_, MakeChain(member, memory, network_->channel(member.rank), std::move(options)));
+    FUSIONLLM_ASSIGN_OR_RETURN(communicator_, MakeChain(group_rank, memory, network_->channel(group_rank.rank), std::move(options)));
     return absl::OkStatus();
   }
   Communicator& communicator() override { return *communicator_; }
@@ -89,19 +89,19 @@ std::vector<int> Permuted(int size) {
 }
 
 Implementation Chain(const Kind& kind) {
-  const auto join = [kind](Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
-                           std::stop_token stop) -> absl::StatusOr<std::unique_ptr<Member>> {
+  const auto join = [kind](Rendezvous& rendezvous, const GroupRank& group_rank, const Timeouts& timeout,
+                           std::stop_token stop) -> absl::StatusOr<std::unique_ptr<TestRank>> {
     static std::atomic<int> groups = 0;
-    const MemberInfo own = {.kind = "chain", .secret = member.rank == 0 ? absl::StrCat(++groups) : ""};
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto all, Meet(rendezvous, member, own, timeout.to_join, std::move(stop)));
+    const PeerInfo own = {.kind = "chain", .secret = group_rank.rank == 0 ? absl::StrCat(++groups) : ""};
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto all, Meet(rendezvous, group_rank, own, timeout.to_join, std::move(stop)));
     std::unique_ptr<kernels::Backend> backend;
     if (kind.apart) {
       FUSIONLLM_ASSIGN_OR_RETURN(backend, kernels::testing::IsolatedMemoryBackend("ref"));
     }
-    auto joined = std::make_unique<OnChain>(NetworkOf(all.front().secret, member.size, {.late = kind.late}), std::move(backend));
+    auto joined = std::make_unique<OnChain>(NetworkOf(all.front().secret, group_rank.size, {.late = kind.late}), std::move(backend));
     ChainOptions options = {.timeout = timeout, .chunk_bytes = kind.chunk_bytes};
-    if (kind.permuted) options.chain = Permuted(member.size);
-    FUSIONLLM_RETURN_IF_ERROR(joined->Join(member, options));
+    if (kind.permuted) options.chain = Permuted(group_rank.size);
+    FUSIONLLM_RETURN_IF_ERROR(joined->Join(group_rank, options));
     return joined;
   };
   return {.name = kind.name, .join = join, .detects_mismatches = true, .propagates_errors = true};
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Chain, CommunicatorConformance,
                                            Chain({.name = "Late", .permuted = true, .late = true, .chunk_bytes = 4096})),
                          [](const auto& info) { return info.param.name; });
 
-// Runs `body` for each member on a thread of its own; all must end well.
+// Runs `body` for each rank on a thread of its own; all must end well.
 void OnAll(InMemoryNetwork& network, int size, const ChainOptions& options, const std::function<absl::Status(Communicator&)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -326,7 +326,7 @@ std::map<std::pair<int, int>, int64_t> BytesOfNumbers(const InMemoryNetwork& net
 TEST(ChainCommunicatorTest, EachLinkOfTheChainCarriesTheBytesOnceEachWay) {
   for (int size = 1; size <= 5; ++size) {
     for (const auto& [floats, halves] : {std::pair(60'000, 1'200), std::pair(1'001, 1), std::pair(1, 0), std::pair(0, 0)}) {
-      SCOPED_TRACE(absl::StrCat(size, " members, ", floats, " and ", halves, " elements"));
+      SCOPED_TRACE(absl::StrCat(size, " ranks, ", floats, " and ", halves, " elements"));
       const std::vector<int> chain = Permuted(size);
       InMemoryNetwork network(size);
       OnAll(network, size, {.chain = chain, .chunk_bytes = 5'000}, [floats = floats, halves = halves](Communicator& c) {
@@ -362,11 +362,11 @@ TEST(ChainCommunicatorTest, ScatteredSumsComeBackAlongTheChain) {
   EXPECT_EQ(BytesOfNumbers(network, 5'000), want);
 }
 
-// However late one comes: no member is further ahead of the next one than it may be.
+// However late one comes: no rank is further ahead of the next one than it may be.
 TEST(ChainCommunicatorTest, ChunksInFlightAreBounded) {
   constexpr int kSize = 3, kElements = 30'000;
   std::mutex mutex;
-  int to_second = 0, to_last = 0;  // before the last member came
+  int to_second = 0, to_last = 0;  // before the last rank came
   bool came = false;
   InMemoryNetwork network(kSize, {.handle = [&](int, int to, const Chunk& chunk, Bytes&) {
                             const std::lock_guard lock(mutex);
@@ -388,7 +388,7 @@ TEST(ChainCommunicatorTest, ChunksInFlightAreBounded) {
   EXPECT_EQ(to_last, kChunksAhead + 1);
 }
 
-TEST(ChainCommunicatorTest, WhatTheOthersDoNotNeedOfAMemberItMayTakeAlong) {
+TEST(ChainCommunicatorTest, WhatTheOthersDoNotNeedOfARankItMayTakeAlong) {
   // Chunks of the one that leaves come after its close message, or so it looks to the one that stays.
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     InMemoryNetwork network(3, {.late = true, .seed = seed});
@@ -407,7 +407,7 @@ TEST(ChainCommunicatorTest, WhatTheOthersDoNotNeedOfAMemberItMayTakeAlong) {
   EXPECT_EQ((*stays)->AllReduce({}), absl::UnavailableError("replica 1 of 2 of group 'g' in plan epoch 1 has left"));
 }
 
-TEST(ChainCommunicatorTest, TimeoutNamesMissingMember) {
+TEST(ChainCommunicatorTest, TimeoutNamesMissingRank) {
   InMemoryNetwork network(4);
   std::vector<absl::Status> statuses(3);
   std::vector<std::thread> threads;
@@ -456,7 +456,7 @@ TEST(ChainCommunicatorTest, RejectsDifferentChainsOrChunkSizes) {
   EXPECT_TRUE(run({}, {.chain = {0, 1}}).ok());
 }
 
-TEST(ChainCommunicatorTest, AMemberAloneCanBeAborted) {
+TEST(ChainCommunicatorTest, RankAloneCanBeAborted) {
   InMemoryNetwork network(1);
   const auto c = MakeChain({.group = "g", .epoch = 1, .rank = 0, .size = 1}, tensor::HostMemory(), network.channel(0));
   ASSERT_TRUE(c.ok()) << c.status();

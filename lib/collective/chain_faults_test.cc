@@ -1,4 +1,4 @@
-// What goes wrong in a chain, at a chunk that the seed chooses: all members end, with an error that says what it was, and none hangs.
+// What goes wrong in a chain, at a chunk that the seed chooses: all ranks end, with an error that says what it was, and none hangs.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -69,23 +69,23 @@ class Faulty {
       auto made = MakeChain({.group = "g", .epoch = 1, .rank = rank, .size = size_}, tensor::HostMemory(), network_->channel(rank),
                             {.timeout = {.per_call = timeout}, .chunk_bytes = 50});
       EXPECT_TRUE(made.ok()) << made.status();
-      members_.push_back(*std::move(made));
+      communicators_.push_back(*std::move(made));
     }
     std::vector<std::thread> threads;
-    statuses_.resize(members_.size());
-    for (size_t rank = 0; rank < members_.size(); ++rank) {
-      threads.emplace_back([&, rank] { statuses_[rank] = CallForever(*members_[rank], seed); });
+    statuses_.resize(communicators_.size());
+    for (size_t rank = 0; rank < communicators_.size(); ++rank) {
+      threads.emplace_back([&, rank] { statuses_[rank] = CallForever(*communicators_[rank], seed); });
     }
     for (std::thread& thread : threads) thread.join();
-    for (size_t rank = 0; rank < members_.size(); ++rank) {
+    for (size_t rank = 0; rank < communicators_.size(); ++rank) {
       EXPECT_FALSE(statuses_[rank].ok());
-      EXPECT_EQ(members_[rank]->AllReduce({}), statuses_[rank]) << "the first error stays";
+      EXPECT_EQ(communicators_[rank]->AllReduce({}), statuses_[rank]) << "the first error stays";
     }
   }
 
   int victim() const { return victim_; }
   InMemoryNetwork& network() { return *network_; }
-  Communicator& member(int rank) { return *members_[static_cast<size_t>(rank)]; }
+  Communicator& communicator(int rank) { return *communicators_[static_cast<size_t>(rank)]; }
   const std::vector<absl::Status>& statuses() const { return statuses_; }
 
  private:
@@ -104,7 +104,7 @@ class Faulty {
   std::atomic<int> handled_ = 0;
   std::atomic<bool> over_ = false;
   std::unique_ptr<InMemoryNetwork> network_;
-  std::vector<std::unique_ptr<Communicator>> members_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<absl::Status> statuses_;  // by rank
 };
 
@@ -117,7 +117,7 @@ TEST(ChainFaultsTest, AnAbortEndsAllWithItsWords) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     const Faulty run(seed, kLong, [](Faulty& faulty, int, int, const Chunk&, Bytes&) {
-      faulty.member(faulty.victim()).Abort(absl::CancelledError("told to stop"));
+      faulty.communicator(faulty.victim()).Abort(absl::CancelledError("told to stop"));
       return Faulty::Outcome{};
     });
     for (const absl::Status& status : run.statuses()) {
@@ -127,7 +127,7 @@ TEST(ChainFaultsTest, AnAbortEndsAllWithItsWords) {
   }
 }
 
-TEST(ChainFaultsTest, ALostMemberEndsAll) {
+TEST(ChainFaultsTest, ALostRankEndsAll) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     for (const bool silently : {false, true}) {
       SCOPED_TRACE(absl::StrCat("seed ", seed, silently ? ", silently" : ""));
@@ -154,7 +154,7 @@ TEST(ChainFaultsTest, MailThatIsCancelledByItsOwnerEndsAll) {
   }
 }
 
-TEST(ChainFaultsTest, LostChunkEndsAllMembers) {
+TEST(ChainFaultsTest, LostChunkEndsAllRanks) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     const Faulty run(seed, kShort, [](Faulty&, int, int, const Chunk&, Bytes&) { return Faulty::Outcome{.goes = false}; });
@@ -184,7 +184,7 @@ TEST(ChainFaultsTest, WrongSizedChunkNamesItsSender) {
   }
 }
 
-TEST(ChainFaultsTest, MismatchedCallNamesBothMembers) {
+TEST(ChainFaultsTest, MismatchedCallNamesBothRanks) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::atomic<int> sender = -1;
@@ -248,7 +248,7 @@ class LostMemory final : public tensor::Memory {
   int left_;
 };
 
-TEST(ChainFaultsTest, MemoryErrorOfOneMemberNamesItEverywhere) {
+TEST(ChainFaultsTest, MemoryErrorOfOneRankNamesItEverywhere) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937 draw(seed);
@@ -274,8 +274,8 @@ TEST(ChainFaultsTest, MemoryErrorOfOneMemberNamesItEverywhere) {
   }
 }
 
-// One member of several calls something else than the others, of each kind.
-TEST(ChainFaultsTest, MembersThatCallDifferentThingsAllHearOfIt) {
+// One rank of several calls something else than the others, of each kind.
+TEST(ChainFaultsTest, RanksThatCallDifferentThingsAllHearOfIt) {
   for (int size = 2; size <= 5; ++size) {
     for (int other = 0; other < size; ++other) {
       InMemoryNetwork network(size);

@@ -1,4 +1,4 @@
-// How many chunks one member of a chain has at a time, whichever is slow: what executors must have memory for.
+// How many chunks one rank of a chain has at a time, whichever is slow: what executors must have memory for.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -41,7 +41,7 @@ class Counts {
     const std::lock_guard lock(mutex_);
     return on_hop_[static_cast<size_t>(hop)];
   }
-  int most(int member) const { return most_[static_cast<size_t>(member)]; }  // once all have ended
+  int most(int rank) const { return most_[static_cast<size_t>(rank)]; }  // once all have ended
 
  private:
   void Look() {
@@ -108,11 +108,11 @@ void AwaitChunks(const Counts& counts, int hop, int chunks) {
 }
 
 // The one that is late finds all chunks that those before it may send.
-TEST(ChainMemoryTest, MemberHoldsAtMostTheChunksAhead) {
+TEST(ChainMemoryTest, RankHoldsAtMostTheChunksAhead) {
   for (int size = 2; size <= 5; ++size) {
     for (int late = 1; late < size; ++late) {
       for (uint32_t seed = 1; seed <= 3; ++seed) {
-        SCOPED_TRACE(absl::StrCat("member ", late, " of ", size, " is late, seed ", seed));
+        SCOPED_TRACE(absl::StrCat("rank ", late, " of ", size, " is late, seed ", seed));
         Counts counts(size);
         SumAll(size, seed, counts, [&](int rank) {
           if (rank == late) AwaitChunks(counts, late - 1, MaxChunksAt(late, size));
@@ -122,7 +122,7 @@ TEST(ChainMemoryTest, MemberHoldsAtMostTheChunksAhead) {
         if (late == 1) {
           EXPECT_EQ(counts.most(0), MaxChunksAt(0, size)) << "not yet sent, perhaps";
         }
-        for (int member = 0; member < size; ++member) EXPECT_LE(counts.most(member), MaxChunksAt(member, size)) << member;
+        for (int rank = 0; rank < size; ++rank) EXPECT_LE(counts.most(rank), MaxChunksAt(rank, size)) << rank;
       }
     }
   }

@@ -1,4 +1,4 @@
-// What members of a chain tell each other beside numbers: what they call, and that they end. Internal to lib/collective.
+// What ranks of a chain tell each other beside numbers: what they call, and that they end. Internal to lib/collective.
 //
 // Bytes come from another process and may be anything; texts from them are made printable and are short. Pure functions.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace fusionllm::collective {
 
-// What a member calls.
+// What a rank calls.
 struct CallHeader {
   uint64_t digest = 0;  // of the call, all types and counts, the chain and its chunks
   std::string call;     // for people: "AllReduce f32[3], bf16[7]"; of many tensors the first
@@ -27,7 +27,7 @@ std::vector<std::byte> Encode(const CallHeader& call_header);
 // Errors: InvalidArgument.
 absl::StatusOr<CallHeader> ParseCallHeader(std::span<const std::byte> bytes);
 
-// The last that a member says.
+// The last that a rank says.
 struct CloseMessage {
   absl::Status why;   // of his end; OK: he left
   int64_t calls = 0;  // that he has done; all that the others need for those was sent

@@ -1,4 +1,4 @@
-// How chunks travel between the members of a group that are in different processes. An interface, because who carries them is not this
+// How chunks travel between the ranks of a group that are in different processes. An interface, because who carries them is not this
 // library's matter: an executor's data plane, or a test's queues.
 //
 // A channel belongs to one group in one plan epoch: what is sent in another never comes. Thread-safe.
@@ -26,7 +26,7 @@ struct Chunk {
 class PointToPointChannel {
  public:
   virtual ~PointToPointChannel() = default;
-  // Hands bytes over; returns before they have arrived. May block while queues are full. Chunks to one member may overtake each other.
+  // Hands bytes over; returns before they have arrived. May block while queues are full. Chunks to one rank may overtake each other.
   // Errors: Unavailable when the peer is lost, Cancelled when the epoch is over.
   virtual absl::Status Send(int to_rank, const Chunk& chunk, std::vector<std::byte> bytes) = 0;
   // Blocks until the chunk is there. Errors: DeadlineExceeded at `deadline`; what Cancel said.

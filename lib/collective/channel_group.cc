@@ -38,7 +38,7 @@ Offer ParseOffer(const std::string& bytes) {
   return {Quoted(parts.first), Quoted(parts.second)};
 }
 
-// Empty: all have the same way, each with a device of its own. All members come to the same answer, for they have the same offers.
+// Empty: all have the same way, each with a device of its own. All ranks come to the same answer, for they have the same offers.
 std::string WhyNotFast(const std::vector<std::string>& offers) {
   const std::string& kind = ParseOffer(offers[0]).kind;
   std::map<std::string, size_t> replica_on;  // by device
@@ -55,14 +55,14 @@ std::string WhyNotFast(const std::vector<std::string>& offers) {
 // Series of meetings: joins may fail at different points.
 enum : int { kOffers, kJoins, kOutcomes };
 
-// Joins by the fast way; a sentence why not all could. All members come to the same answer.
-absl::StatusOr<std::string> JoinFastTransport(const Membership& member, PointToPointChannel& channel, const ChannelGroupOptions& options,
+// Joins by the fast way; a sentence why not all could. All ranks come to the same answer.
+absl::StatusOr<std::string> JoinFastTransport(const GroupRank& group_rank, PointToPointChannel& channel, const ChannelGroupOptions& options,
                                               const std::stop_token& stop, std::unique_ptr<Communicator>& joined) {
   ChannelRendezvous joins(channel, kJoins), outcomes(channel, kOutcomes);
   absl::StatusOr<std::unique_ptr<Communicator>> own = options.fast->join(joins, stop);
   // Others may notice that somebody is missing when their timeout ends.
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                             outcomes.Exchange(member, own.ok() ? "" : own.status().ToString(), 2 * options.timeout.to_join, stop));
+                             outcomes.Exchange(group_rank, own.ok() ? "" : own.status().ToString(), 2 * options.timeout.to_join, stop));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].empty()) return absl::StrFormat("replica %d, by %s: %s", rank, options.fast->kind, Quoted(all[rank]));
   }
@@ -73,25 +73,25 @@ absl::StatusOr<std::string> JoinFastTransport(const Membership& member, PointToP
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> JoinOverChannel(const Membership& member, tensor::Memory& memory,
+absl::StatusOr<std::unique_ptr<Communicator>> JoinOverChannel(const GroupRank& group_rank, tensor::Memory& memory,
                                                               PointToPointChannel& channel, const ChannelGroupOptions& options,
                                                               std::stop_token stop, std::string* account) {
   ChannelRendezvous rendezvous(channel, kOffers);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> offers,
-                             rendezvous.Exchange(member, Print(options), options.timeout.to_join, stop));
+                             rendezvous.Exchange(group_rank, Print(options), options.timeout.to_join, stop));
   std::string why_not = WhyNotFast(offers);
   std::unique_ptr<Communicator> joined;
   if (why_not.empty()) {
-    FUSIONLLM_ASSIGN_OR_RETURN(why_not, JoinFastTransport(member, channel, options, stop, joined));
+    FUSIONLLM_ASSIGN_OR_RETURN(why_not, JoinFastTransport(group_rank, channel, options, stop, joined));
   }
   if (account != nullptr) {
-    *account = why_not.empty() ? absl::StrCat(member.ToString(), " communicates by ", options.fast->kind)
-                               : absl::StrCat(member.ToString(), " communicates by messages (", why_not, ")");
+    *account = why_not.empty() ? absl::StrCat(group_rank.ToString(), " communicates by ", options.fast->kind)
+                               : absl::StrCat(group_rank.ToString(), " communicates by messages (", why_not, ")");
   }
   if (joined != nullptr) return joined;
   ChainOptions chain{.timeout = options.timeout, .chain = options.chain};
   if (options.chunk_bytes > 0) chain.chunk_bytes = options.chunk_bytes;
-  return MakeChain(member, memory, channel, std::move(chain));
+  return MakeChain(group_rank, memory, channel, std::move(chain));
 }
 
 }  // namespace fusionllm::collective

@@ -1,4 +1,4 @@
-// The communicator of a group whose members are in different processes: the fastest way that all of them have, which they find out over a
+// The communicator of a group whose ranks are in different processes: the fastest way that all of them have, which they find out over a
 // channel; that channel itself (chain_communicator.h) where they have no faster one.
 #pragma once
 
@@ -17,10 +17,10 @@
 
 namespace fusionllm::collective {
 
-// A way that a member may have to others like it: NCCL between cards.
+// A way that a rank may have to others like it: NCCL between cards.
 struct FastTransport {
   std::string kind;    // "nccl"; one word
-  std::string device;  // no two members of a group share one
+  std::string device;  // no two ranks of a group share one
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(Rendezvous& rendezvous, std::stop_token stop)> join;
 };
 
@@ -28,14 +28,14 @@ struct ChannelGroupOptions {
   Timeouts timeout;
   std::vector<int> chain;                    // as ChainOptions has it, as is
   size_t chunk_bytes = 0;                    // 0: theirs
-  std::optional<FastTransport> fast;         // nothing: this member has none
+  std::optional<FastTransport> fast;         // nothing: this rank has none
   std::string why_not_fast = "it has none";  // then
 };
 
-// Blocks until all members have called this. Where the fast way is not open to one of them after all (its join fails), they take the
+// Blocks until all ranks have called this. Where the fast way is not open to one of them after all (its join fails), they take the
 // channel together; that may be known only when the others' joins have given up, too. `channel` must outlive the communicator. `account`,
 // if not null: by what way and why, for people. Errors: ChannelRendezvous::Exchange's, and MakeChain's.
-absl::StatusOr<std::unique_ptr<Communicator>> JoinOverChannel(const Membership& member, tensor::Memory& memory,
+absl::StatusOr<std::unique_ptr<Communicator>> JoinOverChannel(const GroupRank& group_rank, tensor::Memory& memory,
                                                               PointToPointChannel& channel, const ChannelGroupOptions& options,
                                                               std::stop_token stop = {}, std::string* account = nullptr);
 

@@ -21,26 +21,26 @@ std::vector<std::byte> BytesOf(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ChannelRendezvous::Exchange(const Membership& member, std::string bytes, absl::Duration timeout,
+absl::StatusOr<std::vector<std::string>> ChannelRendezvous::Exchange(const GroupRank& group_rank, std::string bytes, absl::Duration timeout,
                                                                      std::stop_token stop) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
+  FUSIONLLM_RETURN_IF_ERROR(CheckGroupRank(group_rank));
   const Chunk chunk{.call = -++meetings_, .round = series_};
   const absl::Time deadline = absl::Now() + timeout;
-  for (int rank = 0; rank < member.size; ++rank) {
-    if (rank != member.rank) FUSIONLLM_RETURN_IF_ERROR(channel_.Send(rank, chunk, BytesOf(bytes)));
+  for (int rank = 0; rank < group_rank.size; ++rank) {
+    if (rank != group_rank.rank) FUSIONLLM_RETURN_IF_ERROR(channel_.Send(rank, chunk, BytesOf(bytes)));
   }
-  std::vector<std::string> all(static_cast<size_t>(member.size));
-  all[static_cast<size_t>(member.rank)] = std::move(bytes);
-  for (int rank = 0; rank < member.size; ++rank) {
-    if (rank == member.rank) continue;
+  std::vector<std::string> all(static_cast<size_t>(group_rank.size));
+  all[static_cast<size_t>(group_rank.rank)] = std::move(bytes);
+  for (int rank = 0; rank < group_rank.size; ++rank) {
+    if (rank == group_rank.rank) continue;
     absl::StatusOr<std::vector<std::byte>> brought = absl::DeadlineExceededError("");
     while (absl::IsDeadlineExceeded(brought.status())) {
       if (stop.stop_requested())
-        return absl::CancelledError(absl::StrCat(member.ToString(), " was stopped while it waited for the others"));
+        return absl::CancelledError(absl::StrCat(group_rank.ToString(), " was stopped while it waited for the others"));
       const absl::Time now = absl::Now();
       if (now >= deadline) {
         return absl::UnavailableError(
-            absl::StrFormat("%s waited %s for replica %d to come", member.ToString(), absl::FormatDuration(timeout), rank));
+            absl::StrFormat("%s waited %s for replica %d to come", group_rank.ToString(), absl::FormatDuration(timeout), rank));
       }
       brought = channel_.Take(rank, chunk, std::min(deadline, now + kLook));
     }

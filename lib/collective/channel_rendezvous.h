@@ -1,4 +1,4 @@
-// Members in different processes that can write to each other meet by chunks, before they have a communicator.
+// Ranks in different processes that can write to each other meet by chunks, before they have a communicator.
 #pragma once
 
 #include <stop_token>
@@ -12,15 +12,15 @@
 
 namespace fusionllm::collective {
 
-// Of one group in one epoch, whose channel it uses: members of others cannot be met by mistake. Every member makes the same meetings in the
+// Of one group in one epoch, whose channel it uses: ranks of others cannot be met by mistake. Every rank makes the same meetings in the
 // same order. Not thread-safe.
 class ChannelRendezvous final : public Rendezvous {
  public:
-  // Members whose meetings may part ways (where one fails before another) go on in another `series`.
+  // Ranks whose meetings may part ways (where one fails before another) go on in another `series`.
   explicit ChannelRendezvous(PointToPointChannel& channel, int series = 0) : channel_(channel), series_(series) {}
-  // Errors: the channel's; Unavailable, naming who is missing, after `timeout`; Cancelled when `stop` says so. Members that count
+  // Errors: the channel's; Unavailable, naming who is missing, after `timeout`; Cancelled when `stop` says so. Ranks that count
   // themselves differently are found out by Meet.
-  absl::StatusOr<std::vector<std::string>> Exchange(const Membership& member, std::string bytes, absl::Duration timeout,
+  absl::StatusOr<std::vector<std::string>> Exchange(const GroupRank& group_rank, std::string bytes, absl::Duration timeout,
                                                     std::stop_token stop) override;
 
  private:

@@ -22,13 +22,13 @@ absl::Status CheckShares(absl::string_view call, size_t place, const tensor::Ten
 
 }  // namespace
 
-std::string Membership::ToString() const {
+std::string GroupRank::ToString() const {
   return absl::StrFormat("replica %d of %d of group '%s' in plan epoch %d", rank, size, group, epoch);
 }
 
-absl::Status CheckMembership(const Membership& membership) {
-  if (membership.size >= 1 && membership.rank >= 0 && membership.rank < membership.size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("there is no %s: they count from 0", membership.ToString()));
+absl::Status CheckGroupRank(const GroupRank& group_rank) {
+  if (group_rank.size >= 1 && group_rank.rank >= 0 && group_rank.rank < group_rank.size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("there is no %s: they count from 0", group_rank.ToString()));
 }
 
 absl::Status CheckSums(absl::string_view call, std::span<const tensor::TensorView> tensors) {

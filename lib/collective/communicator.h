@@ -1,23 +1,23 @@
 // The replicas of one stage, and the sums that they make together: of gradients, after a step's backward passes.
 //
-// A communicator is one member's end of a group. It belongs to one plan epoch; when the epoch ends it is thrown away, and the next epoch's
-// members meet again. Every member makes the same calls, in the same order, with tensors of the same types: which member calls something
+// A communicator is one rank's end of a group. It belongs to one plan epoch; when the epoch ends it is thrown away, and the next epoch's
+// ranks meet again. Every rank makes the same calls, in the same order, with tensors of the same types: which rank calls something
 // else is found out by groups in one process (local_communicator.h) and along a chain (chain_communicator.h), and by NCCL
-// (nccl/nccl_communicator.h) only where counts are no part of it: there the members hang until their timeout ends.
+// (nccl/nccl_communicator.h) only where counts are no part of it: there the ranks hang until their timeout ends.
 //
 // Tensors live in the memory that the communicator was made for. Where that is a device's, a call returns when the work has been put into
 // its stream, after the kernels that were asked for before and ahead of those that are asked for next; Wait says how it ended. Each call
 // takes many tensors, which travel together: one call for all gradients of a stage costs few rounds, one for each costs as many as there
 // are.
 //
-// Order of sums. After AllReduce every member has the same bits. In one process they are added in the order of ranks, and along a chain in
+// Order of sums. After AllReduce every rank has the same bits. In one process they are added in the order of ranks, and along a chain in
 // its order, so that the same values give the same bits always. NCCL adds along a ring or a tree, which it chooses by topology, sizes and
 // its version: the same bits in each run on the same machines, and others elsewhere, unless NCCL_ALGO and NCCL_PROTO fix them. bf16 is
 // rounded after each addition, in any (but where NVSwitch adds, which does so in fp32 and rounds once).
 //
-// After an error a group is of no more use: each later call answers with the first one. One member's error ends the others at once in one
+// After an error a group is of no more use: each later call answers with the first one. One rank's error ends the others at once in one
 // process, and as soon as its chunk comes along a chain; NCCL's others hear of it by a broken connection, when they are aborted, or when
-// their timeout ends. One thread makes the calls of a member; Abort may come from any.
+// their timeout ends. One thread makes the calls of a rank; Abort may come from any.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@
 namespace fusionllm::collective {
 
 // Who takes part in what.
-struct Membership {
+struct GroupRank {
   std::string group;   // of the run: "stage-2"
   uint32_t epoch = 0;  // the broker's number of the plan
   int rank = 0;        // the replica
@@ -43,14 +43,14 @@ struct Membership {
   std::string ToString() const;
 };
 
-// How long a member waits for the others before it takes them for lost; finite. In a call, and in Wait: longer than the slowest replica is
+// How long a rank waits for the others before it takes them for lost; finite. In a call, and in Wait: longer than the slowest replica is
 // ever behind the fastest, an evaluation of replica 0 included.
 struct Timeouts {
   absl::Duration to_join = absl::Minutes(2);
   absl::Duration per_call = absl::Minutes(10);
 };
 
-// What a member brings and where it takes the result.
+// What a rank brings and where it takes the result.
 struct Exchange {
   tensor::ConstTensorView from;
   tensor::TensorView to;  // shares no memory with `from`
@@ -59,41 +59,41 @@ struct Exchange {
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  const Membership& membership() const { return membership_; }
-  int rank() const { return membership_.rank; }
-  int size() const { return membership_.size; }
-  uint32_t epoch() const { return membership_.epoch; }
+  const GroupRank& group_rank() const { return group_rank_; }
+  int rank() const { return group_rank_.rank; }
+  int size() const { return group_rank_.size; }
+  uint32_t epoch() const { return group_rank_.epoch; }
   // Where its tensors must live.
   virtual tensor::Memory& memory() const = 0;
 
-  // Replaces each tensor, f32 or bf16, by the sum of all members'.
+  // Replaces each tensor, f32 or bf16, by the sum of all ranks'.
   virtual absl::Status AllReduce(std::span<const tensor::TensorView> tensors) = 0;
-  // Adds as AllReduce; of each sum, cut into size() equal runs of elements, member r takes the r-th. from: size() times the elements of to.
+  // Adds as AllReduce; of each sum, cut into size() equal runs of elements, rank r takes the r-th. from: size() times the elements of to.
   virtual absl::Status ReduceScatter(std::span<const Exchange> exchanges) = 0;
-  // Each member's `from`, of any type, one after the other by rank. to: size() times the elements of from.
+  // Each rank's `from`, of any type, one after the other by rank. to: size() times the elements of from.
   virtual absl::Status AllGather(std::span<const Exchange> exchanges) = 0;
-  // Replaces each tensor, of any type, by member `root`'s.
+  // Replaces each tensor, of any type, by rank `root`'s.
   virtual absl::Status Broadcast(std::span<const tensor::TensorView> tensors, int root) = 0;
-  // All of them. Errors: InvalidArgument for what this member gives them, which leaves the group as it was; Internal for what others call
-  // at the same time, who should call the same; Unavailable when a member is lost, or does not come in time, naming group and epoch; those
-  // of a member's memory; Abort's.
+  // All of them. Errors: InvalidArgument for what this rank gives them, which leaves the group as it was; Internal for what others call
+  // at the same time, who should call the same; Unavailable when a rank is lost, or does not come in time, naming group and epoch; those
+  // of a rank's memory; Abort's.
 
   // Blocks until what was called has been done. Errors: as above.
   virtual absl::Status Wait() = 0;
 
-  // From any thread: ends what this member waits for, in this communicator or for its device, and all that it calls later, with `why`
+  // From any thread: ends what this rank waits for, in this communicator or for its device, and all that it calls later, with `why`
   // (Cancelled or Unavailable, saying why). The first call decides; none changes an error that was there before.
   virtual void Abort(absl::Status why) = 0;
 
  protected:
-  explicit Communicator(Membership membership) : membership_(std::move(membership)) {}
+  explicit Communicator(GroupRank group_rank) : group_rank_(std::move(group_rank)) {}
 
  private:
-  const Membership membership_;
+  const GroupRank group_rank_;
 };
 
 // InvalidArgument for a rank or size that cannot be.
-absl::Status CheckMembership(const Membership& membership);
+absl::Status CheckGroupRank(const GroupRank& group_rank);
 
 // What the calls ask of their tensors, for implementations. Errors: InvalidArgument, naming the call and the tensor by its place.
 absl::Status CheckSums(absl::string_view call, std::span<const tensor::TensorView> tensors);

@@ -10,15 +10,15 @@ namespace fusionllm::collective {
 absl::Status DeferredCommunicator::Meet(const MeetFunction& meet) {
   {
     const base::MutexLock lock(mutex_);
-    if (met_ != nullptr) return absl::FailedPreconditionError(absl::StrCat(membership().ToString(), " has met the others before"));
+    if (met_ != nullptr) return absl::FailedPreconditionError(absl::StrCat(group_rank().ToString(), " has met the others before"));
     if (!aborted_.ok()) return aborted_;
   }
   absl::StatusOr<std::unique_ptr<Communicator>> met = meet(stop_.get_token());
   const base::MutexLock lock(mutex_);
   if (!aborted_.ok()) return aborted_;  // which is why, if that failed
   FUSIONLLM_RETURN_IF_ERROR(met.status());
-  if ((*met)->membership().ToString() != membership().ToString() || &(*met)->memory() != &memory_) {
-    return absl::InvalidArgumentError(absl::StrCat(membership().ToString(), " met as ", (*met)->membership().ToString(),
+  if ((*met)->group_rank().ToString() != group_rank().ToString() || &(*met)->memory() != &memory_) {
+    return absl::InvalidArgumentError(absl::StrCat(group_rank().ToString(), " met as ", (*met)->group_rank().ToString(),
                                                    &(*met)->memory() == &memory_ ? "" : " with tensors elsewhere"));
   }
   met_ = *std::move(met);
@@ -35,7 +35,7 @@ void DeferredCommunicator::Leave() {
 absl::StatusOr<Communicator*> DeferredCommunicator::Met() {
   const base::MutexLock lock(mutex_);
   if (!aborted_.ok() && met_ == nullptr) return aborted_;
-  if (met_ == nullptr) return absl::FailedPreconditionError(absl::StrCat(membership().ToString(), " has not met the others"));
+  if (met_ == nullptr) return absl::FailedPreconditionError(absl::StrCat(group_rank().ToString(), " has not met the others"));
   return met_.get();
 }
 

@@ -1,4 +1,4 @@
-// A communicator whose group meets later than it is made: what uses it can be built before the other members are there to be met, and
+// A communicator whose group meets later than it is made: what uses it can be built before the other ranks are there to be met, and
 // who must be able to end it has something to end from the first moment on.
 #pragma once
 
@@ -17,11 +17,11 @@ namespace fusionllm::collective {
 class DeferredCommunicator final : public Communicator {
  public:
   // `memory`: where the tensors of the group's communicator will have to live; must outlive this one.
-  DeferredCommunicator(Membership membership, tensor::Memory& memory) : Communicator(std::move(membership)), memory_(memory) {}
+  DeferredCommunicator(GroupRank group_rank, tensor::Memory& memory) : Communicator(std::move(group_rank)), memory_(memory) {}
 
   // Meets: `meet` makes the communicator, and gives up when the token says so. Once, on the thread that makes the calls; blocks as long as
-  // `meet` does. Errors: meet's; Abort's, where it was called before or meanwhile; InvalidArgument for a communicator of another membership
-  // or memory.
+  // `meet` does. Errors: meet's; Abort's, where it was called before or meanwhile; InvalidArgument for a communicator of another group or
+  // rank or memory.
   using MeetFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(std::stop_token stop)>;
   absl::Status Meet(const MeetFunction& meet);
   // Lets the group's communicator go, on the thread that makes the calls; what is called later fails. Waits for an Abort that is under way

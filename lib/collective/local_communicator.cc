@@ -27,13 +27,13 @@ using tensor::TensorType;
 using tensor::TensorView;
 using Bytes = std::vector<std::byte>;
 
-// What a member brings to a call.
+// What a rank brings to a call.
 struct Contribution {
-  std::string call;  // "AllReduce f32[3], bf16[7]": members whose texts differ call different things
+  std::string call;  // "AllReduce f32[3], bf16[7]": ranks whose texts differ call different things
   std::vector<TensorType> types;
   std::vector<Bytes> tensors;
 };
-// By tensor. Every member takes from it what is his.
+// By tensor. Every rank takes from it what is his.
 using Result = std::vector<Bytes>;
 
 void AddTo(Bytes& sum, const Bytes& term, tensor::DType type) {
@@ -66,14 +66,14 @@ Result OneAfterTheOther(std::vector<Contribution>& all) {
   return result;
 }
 
-// What the members of a group share. Thread-safe.
+// What the ranks of a group share. Thread-safe.
 class SharedGroup {
  public:
-  explicit SharedGroup(const Membership& membership) : membership_(membership), here_(static_cast<size_t>(membership.size)) {}
+  explicit SharedGroup(const GroupRank& group_rank) : group_rank_(group_rank), here_(static_cast<size_t>(group_rank.size)) {}
 
   using Combine = Result (*)(std::vector<Contribution>&);
 
-  // Waits until every member has come. Errors: as of Communicator's calls.
+  // Waits until every rank has come. Errors: as of Communicator's calls.
   absl::StatusOr<std::shared_ptr<const Result>> Contribute(int rank, Contribution contribution, Combine combine, absl::Duration timeout) {
     base::UniqueLock lock(mutex_);
     if (left_) End(HasLeft());
@@ -90,7 +90,7 @@ class SharedGroup {
                                                  absl::StrJoin(Missing(), ", "), own.contribution.call)));
     }
     if (round_ == round) return ended_;
-    return result_;  // of this round: there is no next one before this member comes again
+    return result_;  // of this round: there is no next one before this rank comes again
   }
 
   void Leave(int rank) {
@@ -116,9 +116,9 @@ class SharedGroup {
   };
 
   std::string Who(int rank) const {
-    Membership member = membership_;
-    member.rank = rank;
-    return member.ToString();
+    GroupRank named = group_rank_;
+    named.rank = rank;
+    return named.ToString();
   }
   std::vector<size_t> Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::vector<size_t> missing;
@@ -143,14 +143,14 @@ class SharedGroup {
     for (size_t rank = 1; rank < all.size(); ++rank) {
       if (all[rank].call == all[0].call) continue;
       return End(absl::InternalError(absl::StrFormat("the replicas of group '%s' do not call the same: replica 0 %s, replica %d %s",
-                                                     membership_.group, all[0].call, rank, all[rank].call)));
+                                                     group_rank_.group, all[0].call, rank, all[rank].call)));
     }
     result_ = std::make_shared<const Result>(combine(all));
     ++round_;
     changed_.notify_all();
   }
 
-  const Membership membership_;  // of any
+  const GroupRank group_rank_;  // of any
   base::Mutex mutex_;
   std::condition_variable changed_;
   std::vector<Place> here_ ABSL_GUARDED_BY(mutex_);  // by rank
@@ -201,8 +201,8 @@ Circles& OfThisProcess() {
 
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator(Membership member, tensor::Memory& memory, absl::Duration timeout, std::shared_ptr<SharedGroup> shared_group)
-      : Communicator(std::move(member)), memory_(memory), timeout_(timeout), shared_group_(std::move(shared_group)) {}
+  LocalCommunicator(GroupRank group_rank, tensor::Memory& memory, absl::Duration timeout, std::shared_ptr<SharedGroup> shared_group)
+      : Communicator(std::move(group_rank)), memory_(memory), timeout_(timeout), shared_group_(std::move(shared_group)) {}
   ~LocalCommunicator() override { shared_group_->Leave(rank()); }
 
   tensor::Memory& memory() const override { return memory_; }
@@ -284,25 +284,26 @@ class LocalCommunicator final : public Communicator {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvous, const Membership& member, tensor::Memory& memory,
+absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvous, const GroupRank& group_rank, tensor::Memory& memory,
                                                             const Timeouts& timeout, std::stop_token stop) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
-  MemberInfo own{.kind = absl::StrCat("local:", getpid())};
+  FUSIONLLM_RETURN_IF_ERROR(CheckGroupRank(group_rank));
+  PeerInfo own{.kind = absl::StrCat("local:", getpid())};
   std::shared_ptr<SharedGroup> shared_group;
   uint64_t number = 0;
-  if (member.rank == 0) {
-    shared_group = std::make_shared<SharedGroup>(member);
-    number = OfThisProcess().Add(shared_group, member.size - 1);
+  if (group_rank.rank == 0) {
+    shared_group = std::make_shared<SharedGroup>(group_rank);
+    number = OfThisProcess().Add(shared_group, group_rank.size - 1);
     own.secret = absl::StrCat(number);
   }
-  const absl::StatusOr<std::vector<MemberInfo>> all = Meet(rendezvous, member, own, timeout.to_join, std::move(stop));
+  const absl::StatusOr<std::vector<PeerInfo>> all = Meet(rendezvous, group_rank, own, timeout.to_join, std::move(stop));
   if (!all.ok()) {
-    if (member.rank == 0) OfThisProcess().Remove(number);
+    if (group_rank.rank == 0) OfThisProcess().Remove(number);
     return all.status();
   }
   if (shared_group == nullptr && absl::SimpleAtoi(all->front().secret, &number)) shared_group = OfThisProcess().Find(number);
-  if (shared_group == nullptr) return absl::InternalError(absl::StrCat(member.ToString(), ": replica 0 named a group that does not exist"));
-  return std::make_unique<LocalCommunicator>(member, memory, timeout.per_call, std::move(shared_group));
+  if (shared_group == nullptr)
+    return absl::InternalError(absl::StrCat(group_rank.ToString(), ": replica 0 named a group that does not exist"));
+  return std::make_unique<LocalCommunicator>(group_rank, memory, timeout.per_call, std::move(shared_group));
 }
 
 }  // namespace fusionllm::collective

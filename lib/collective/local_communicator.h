@@ -1,7 +1,7 @@
 // Replicas in one process, by way of the host's memory: for several stages of a plan in one process, and for tests on any back end.
 //
 // Sums are made in the order of ranks, by the last to come. A call returns when it has been done, so Wait has nothing to wait for. What
-// ends one member ends all: an abort, a member that is destroyed while others wait for it, calls that do not fit each other.
+// ends one rank ends all: an abort, a rank that is destroyed while others wait for it, calls that do not fit each other.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@
 
 namespace fusionllm::collective {
 
-// Blocks until all members have called this. `memory` must outlive the communicator, `rendezvous` need not; members may have memories of
-// different kinds. Errors: Meet's; FailedPrecondition for members in another process.
-absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvous, const Membership& member, tensor::Memory& memory,
+// Blocks until all ranks have called this. `memory` must outlive the communicator, `rendezvous` need not; ranks may have memories of
+// different kinds. Errors: Meet's; FailedPrecondition for ranks in another process.
+absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvous, const GroupRank& group_rank, tensor::Memory& memory,
                                                             const Timeouts& timeout = {}, std::stop_token stop = {});
 
 }  // namespace fusionllm::collective

@@ -1,4 +1,4 @@
-// Replicas in one process, in the host's memory and in one that the host must not touch; and how members meet.
+// Replicas in one process, in the host's memory and in one that the host must not touch; and how ranks meet.
 #include "lib/collective/local_communicator.h"
 
 #include <future>
@@ -17,9 +17,9 @@ namespace {
 
 using testing::CommunicatorConformance;
 using testing::Implementation;
-using testing::Member;
+using testing::TestRank;
 
-class OnHost final : public Member {
+class OnHost final : public TestRank {
  public:
   explicit OnHost(std::unique_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}
   Communicator& communicator() override { return *communicator_; }
@@ -28,7 +28,7 @@ class OnHost final : public Member {
   const std::unique_ptr<Communicator> communicator_;
 };
 
-class Apart final : public Member {
+class Apart final : public TestRank {
  public:
   Apart(std::unique_ptr<kernels::Backend> backend, std::unique_ptr<Communicator> communicator)
       : backend_(std::move(backend)), communicator_(std::move(communicator)) {}
@@ -39,16 +39,16 @@ class Apart final : public Member {
   const std::unique_ptr<Communicator> communicator_;
 };
 
-absl::StatusOr<std::unique_ptr<Member>> JoinOnHost(Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
-                                                   std::stop_token stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinInProcess(rendezvous, member, tensor::HostMemory(), timeout, std::move(stop)));
+absl::StatusOr<std::unique_ptr<TestRank>> JoinOnHost(Rendezvous& rendezvous, const GroupRank& group_rank, const Timeouts& timeout,
+                                                     std::stop_token stop) {
+  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinInProcess(rendezvous, group_rank, tensor::HostMemory(), timeout, std::move(stop)));
   return std::make_unique<OnHost>(std::move(joined));
 }
 
-absl::StatusOr<std::unique_ptr<Member>> JoinApart(Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
-                                                  std::stop_token stop) {
+absl::StatusOr<std::unique_ptr<TestRank>> JoinApart(Rendezvous& rendezvous, const GroupRank& group_rank, const Timeouts& timeout,
+                                                    std::stop_token stop) {
   FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::testing::IsolatedMemoryBackend("ref"));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinInProcess(rendezvous, member, backend->memory(), timeout, std::move(stop)));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinInProcess(rendezvous, group_rank, backend->memory(), timeout, std::move(stop)));
   return std::make_unique<Apart>(std::move(backend), std::move(joined));
 }
 
@@ -58,8 +58,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Implementation{.name = "Apart", .join = JoinApart, .detects_mismatches = true, .propagates_errors = true}),
     [](const auto& info) { return info.param.name; });
 
-// Two members of a group of two that meet as `first` and `second` say.
-std::pair<absl::Status, absl::Status> JoinPair(Rendezvous& rendezvous, const Membership& first, const Membership& second) {
+// Two ranks of a group of two that meet as `first` and `second` say.
+std::pair<absl::Status, absl::Status> JoinPair(Rendezvous& rendezvous, const GroupRank& first, const GroupRank& second) {
   const Timeouts timeout = {.to_join = absl::Seconds(20)};
   std::promise<absl::Status> answer;
   std::thread other([&] { answer.set_value(JoinInProcess(rendezvous, first, tensor::HostMemory(), timeout).status()); });
@@ -87,7 +87,7 @@ TEST(LocalCommunicatorTest, SumsAreMadeInTheOrderOfRanks) {
   }
 }
 
-TEST(LocalCommunicatorTest, WhoWaitsForAMemberThatLeavesHearsOfIt) {
+TEST(LocalCommunicatorTest, WhoWaitsForARankThatLeavesHearsOfIt) {
   LocalRendezvous rendezvous;
   std::thread leaves(
       [&] { EXPECT_TRUE(JoinInProcess(rendezvous, {.group = "g", .epoch = 1, .rank = 1, .size = 2}, tensor::HostMemory()).ok()); });
@@ -98,7 +98,7 @@ TEST(LocalCommunicatorTest, WhoWaitsForAMemberThatLeavesHearsOfIt) {
   EXPECT_EQ((*stays)->AllReduce({}), absl::UnavailableError("replica 1 of 2 of group 'g' in plan epoch 1 has left"));
 }
 
-TEST(RendezvousTest, AMemberOfAnEpochThatIsOverIsRefused) {
+TEST(RendezvousTest, RankOfAnEpochThatIsOverIsRefused) {
   LocalRendezvous rendezvous;
   const auto [first, second] =
       JoinPair(rendezvous, {.group = "stage-1", .epoch = 8, .rank = 0, .size = 2}, {.group = "stage-1", .epoch = 8, .rank = 1, .size = 2});
@@ -107,9 +107,9 @@ TEST(RendezvousTest, AMemberOfAnEpochThatIsOverIsRefused) {
   EXPECT_EQ(late.status(), absl::FailedPreconditionError("group 'stage-1' meets for plan epoch 8, and replica 1 is of epoch 7"));
 }
 
-TEST(RendezvousTest, NewerEpochRejectsMembersOfOlderEpoch) {
+TEST(RendezvousTest, NewerEpochRejectsRanksOfOlderEpoch) {
   LocalRendezvous rendezvous;
-  // Whichever comes first: the older is refused, and the newer waits for a member of its own.
+  // Whichever comes first: the older is refused, and the newer waits for a rank of its own.
   const auto [newer, older] = [&] {
     std::stop_source stop;
     std::promise<absl::Status> answer;
@@ -127,7 +127,7 @@ TEST(RendezvousTest, NewerEpochRejectsMembersOfOlderEpoch) {
   EXPECT_EQ(newer.code(), absl::StatusCode::kCancelled);
 }
 
-TEST(RendezvousTest, MembersCountThemselvesAlike) {
+TEST(RendezvousTest, RanksCountThemselvesAlike) {
   LocalRendezvous rendezvous;
   const auto join = [&](int rank, int size) {
     return JoinInProcess(rendezvous, {.group = "g", .epoch = 1, .rank = rank, .size = size}, tensor::HostMemory(),
@@ -163,7 +163,7 @@ TEST(RendezvousTest, OtherIntroductionsAreRefused) {
   class Says final : public Rendezvous {
    public:
     explicit Says(std::string bytes) : bytes_(std::move(bytes)) {}
-    absl::StatusOr<std::vector<std::string>> Exchange(const Membership&, std::string own, absl::Duration, std::stop_token) override {
+    absl::StatusOr<std::vector<std::string>> Exchange(const GroupRank&, std::string own, absl::Duration, std::stop_token) override {
       return std::vector<std::string>{own, bytes_};
     }
 

@@ -1,10 +1,10 @@
 // The metrics of one process, in the terms of Prometheus: families of counters, gauges and histograms, each with a fixed list of labels.
 //
-// A Registry is made once for a process; each module that has something to tell makes a probe object, which declares its families here and
-// feeds them. A series appears with its first value, so what was never measured is not exported as zero. Names get the prefix "fusionllm_",
-// unless they are of a vocabulary that others' dashboards know, and are in base units (seconds, bytes, ratios of 0 to 1 unless said).
-// Labels name what a run has few of (devices, stages, links), and a process that serves one run ends with it, its series too; within a run,
-// Clear() drops those of stages and links that are no more.
+// A Registry is made once for a process; each module that has something to tell makes a metrics object, which declares its families here
+// and feeds them. A series appears with its first value, so what was never measured is not exported as zero. Names get the prefix
+// "fusionllm_", unless they are of a vocabulary that others' dashboards know, and are in base units (seconds, bytes, ratios of 0 to 1
+// unless said). Labels name what a run has few of (devices, stages, links), and a process that serves one run ends with it, its series too;
+// within a run, Clear() drops those of stages and links that are no more.
 //
 // Thread-safe. Families live as long as the registry. At most kMaxSeries series a family: further ones are not kept.
 #pragma once

@@ -41,9 +41,9 @@ PipelineOptions ReplicasOnCuda(const autodiff::TrainingGraph& training, int repl
 }
 
 PipelineOptions ByNccl(PipelineOptions options) {
-  options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member, kernels::Backend& backend) {
-    return collective::JoinNccl(rendezvous, member, *kernels::cuda::DeviceOf(backend),
-                                {.libraries = {FUSIONLLM_FAKE_NCCL}, .card = absl::StrCat("0000:3b:00.", member.rank)});
+  options.join = [](collective::Rendezvous& rendezvous, const collective::GroupRank& group_rank, kernels::Backend& backend) {
+    return collective::JoinNccl(rendezvous, group_rank, *kernels::cuda::DeviceOf(backend),
+                                {.libraries = {FUSIONLLM_FAKE_NCCL}, .card = absl::StrCat("0000:3b:00.", group_rank.rank)});
   };
   return options;
 }
@@ -82,8 +82,8 @@ class CudaReplicaTest : public ::testing::Test {
     std::map<std::string, collective::testing::InMemoryNetwork> networks;  // by group
     for (const char* group : {"stage-0", "stage-1"}) networks.try_emplace(group, 2);
     PipelineOptions options = ReplicasOnCuda(training, 2);
-    options.join = [&](collective::Rendezvous&, const collective::Membership& member, kernels::Backend& backend) {
-      return collective::MakeChain(member, backend.memory(), networks.at(member.group).channel(member.rank));
+    options.join = [&](collective::Rendezvous&, const collective::GroupRank& group_rank, kernels::Backend& backend) {
+      return collective::MakeChain(group_rank, backend.memory(), networks.at(group_rank.group).channel(group_rank.rank));
     };
     const PipelineResult by_chunks = MustRun(training, options);
     EXPECT_EQ(LossBits(by_chunks), LossBits(by_host));

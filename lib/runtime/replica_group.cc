@@ -50,11 +50,11 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const autodif
   }
   if (communicator == nullptr || communicator->rank() != replica || communicator->size() != replicas) {
     return absl::InvalidArgumentError(absl::StrFormat("replica %d of %d with the communicator of %s", replica, replicas,
-                                                      communicator == nullptr ? "none" : communicator->membership().ToString()));
+                                                      communicator == nullptr ? "none" : communicator->group_rank().ToString()));
   }
   if (&communicator->memory() != &memory) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the communicator of %s takes tensors of another device", communicator->membership().ToString()));
+        absl::StrFormat("the communicator of %s takes tensors of another device", communicator->group_rank().ToString()));
   }
   std::unique_ptr<ReplicaGroup> group(new ReplicaGroup(training, program, memory, communicator));
   for (const int use : program.local_uses) group->gradients_.push_back(store.per_use_gradient(use));
@@ -103,7 +103,7 @@ absl::StatusOr<StepDecision> ReplicaGroup::BroadcastDecision(int64_t step, const
   FUSIONLLM_RETURN_IF_ERROR(communicator_->Wait());
   FUSIONLLM_RETURN_IF_ERROR(memory_.CopyOut(&record, decision_.data(), sizeof(record)));
   if (record.step != step) {
-    return absl::InternalError(absl::StrFormat("%s is at step %d, and replica %d at step %d", communicator_->membership().ToString(), step,
+    return absl::InternalError(absl::StrFormat("%s is at step %d, and replica %d at step %d", communicator_->group_rank().ToString(), step,
                                                kDecides, record.step));
   }
   return DecisionOf(record.decision, training_, absl::StrCat("replica ", kDecides));

@@ -152,8 +152,9 @@ TEST_P(ReplicaTest, TrainOverChainWithTheSameBits) {
       networks[absl::StrCat("stage-", stage)] = std::make_unique<collective::testing::InMemoryNetwork>(
           replicas, collective::testing::InMemoryNetwork::FaultOptions{.late = true, .seed = static_cast<uint32_t>(stage)});
     }
-    options.join = [&](collective::Rendezvous&, const collective::Membership& member, kernels::Backend& backend) {
-      return collective::MakeChain(member, backend.memory(), networks.at(member.group)->channel(member.rank), {.chunk_bytes = 1000});
+    options.join = [&](collective::Rendezvous&, const collective::GroupRank& group_rank, kernels::Backend& backend) {
+      return collective::MakeChain(group_rank, backend.memory(), networks.at(group_rank.group)->channel(group_rank.rank),
+                                   {.chunk_bytes = 1000});
     };
     const PipelineResult by_chunks = MustRun(training_, options);
     EXPECT_EQ(LossBits(by_chunks), LossBits(in_process));
@@ -282,8 +283,8 @@ TEST(ReplicaGroupTest, NonFiniteLossOfOneReplicaEndsAll) {
 // Passes everything on; tests change one thing.
 class PassedOn : public collective::Communicator {
  public:
-  PassedOn(const collective::Membership& member, std::unique_ptr<collective::Communicator> inner)
-      : Communicator(member), inner_(std::move(inner)) {}
+  PassedOn(const collective::GroupRank& group_rank, std::unique_ptr<collective::Communicator> inner)
+      : Communicator(group_rank), inner_(std::move(inner)) {}
   tensor::Memory& memory() const override { return inner_->memory(); }
   absl::Status AllReduce(std::span<const tensor::TensorView> tensors) override { return inner_->AllReduce(tensors); }
   absl::Status ReduceScatter(std::span<const collective::Exchange> exchanges) override { return inner_->ReduceScatter(exchanges); }
@@ -310,11 +311,11 @@ class Overflows final : public PassedOn {
 TEST(ReplicaGroupTest, NonFiniteGradientIsReportedOnce) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   PipelineOptions options = Options(training, 2, 2, "ref");
-  options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member,
+  options.join = [](collective::Rendezvous& rendezvous, const collective::GroupRank& group_rank,
                     kernels::Backend& backend) -> absl::StatusOr<std::unique_ptr<collective::Communicator>> {
-    auto joined = collective::JoinInProcess(rendezvous, member, backend.memory());
-    if (!joined.ok() || member.group != "stage-1") return joined;
-    return std::make_unique<Overflows>(member, *std::move(joined));
+    auto joined = collective::JoinInProcess(rendezvous, group_rank, backend.memory());
+    if (!joined.ok() || group_rank.group != "stage-1") return joined;
+    return std::make_unique<Overflows>(group_rank, *std::move(joined));
   };
   std::vector<int> reported, ended;  // replicas
   options.failed = [&](int replica, int, const absl::Status& status) {
@@ -353,13 +354,13 @@ TEST(ReplicaGroupTest, CopiesOfASharedParameterKeepTheSameBitsWhateverOrderGroup
         /*owned_only=*/false);
   };
   const PipelineResult forwards = MustRun(training, options);
-  options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member,
+  options.join = [](collective::Rendezvous& rendezvous, const collective::GroupRank& group_rank,
                     kernels::Backend& backend) -> absl::StatusOr<std::unique_ptr<collective::Communicator>> {
-    collective::Membership other = member;
-    if (member.group == "stage-1") other.rank = member.size - 1 - member.rank;
+    collective::GroupRank other = group_rank;
+    if (group_rank.group == "stage-1") other.rank = group_rank.size - 1 - group_rank.rank;
     auto joined = collective::JoinInProcess(rendezvous, other, backend.memory());
-    if (!joined.ok() || member.group != "stage-1") return joined;
-    return std::make_unique<Backwards>(member, *std::move(joined));
+    if (!joined.ok() || group_rank.group != "stage-1") return joined;
+    return std::make_unique<Backwards>(group_rank, *std::move(joined));
   };
   const PipelineResult mixed = MustRun(training, options);
   EXPECT_NE(mixed.parameters, forwards.parameters) << "the order made no difference";
@@ -396,9 +397,9 @@ TEST(ReplicaGroupTest, AnAbortInTheMiddleEndsAllWithOneError) {
     };
     // With one stage no inbox is asked for anything: what is given up there is its communicator.
     collective::Communicator* first = nullptr;
-    options.join = [&first](collective::Rendezvous& rendezvous, const collective::Membership& member, kernels::Backend& backend) {
-      auto joined = collective::JoinInProcess(rendezvous, member, backend.memory());
-      if (joined.ok() && member.rank == 0 && member.group == "stage-0") first = joined->get();
+    options.join = [&first](collective::Rendezvous& rendezvous, const collective::GroupRank& group_rank, kernels::Backend& backend) {
+      auto joined = collective::JoinInProcess(rendezvous, group_rank, backend.memory());
+      if (joined.ok() && group_rank.rank == 0 && group_rank.group == "stage-0") first = joined->get();
       return joined;
     };
     if (stages == 1) {
@@ -432,11 +433,11 @@ class Misleads final : public PassedOn {
 TEST(ReplicaGroupTest, ADecisionThatCannotBeIsAFailureOfTheRun) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   PipelineOptions options = Options(training, 2, 1, "ref");
-  options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member,
+  options.join = [](collective::Rendezvous& rendezvous, const collective::GroupRank& group_rank,
                     kernels::Backend& backend) -> absl::StatusOr<std::unique_ptr<collective::Communicator>> {
-    auto joined = collective::JoinInProcess(rendezvous, member, backend.memory());
+    auto joined = collective::JoinInProcess(rendezvous, group_rank, backend.memory());
     if (!joined.ok()) return joined;
-    return std::make_unique<Misleads>(member, *std::move(joined));
+    return std::make_unique<Misleads>(group_rank, *std::move(joined));
   };
   const auto source = testing::SyntheticSource(7, kSmallClasses);
   const absl::Status status = testing::RunPipeline(training, options, *source).status();
@@ -447,18 +448,18 @@ TEST(ReplicaGroupTest, ADecisionThatCannotBeIsAFailureOfTheRun) {
 TEST(ReplicaGroupTest, ACommunicatorOfOthersIsRefused) {
   const autodiff::TrainingGraph training = testing::SmallGpt2(true);
   PipelineOptions options = Options(training, 2, 1, "ref");
-  options.join = [](collective::Rendezvous& rendezvous, collective::Membership member, kernels::Backend& backend) {
-    member.rank = 1 - member.rank;
-    return collective::JoinInProcess(rendezvous, member, backend.memory());
+  options.join = [](collective::Rendezvous& rendezvous, collective::GroupRank group_rank, kernels::Backend& backend) {
+    group_rank.rank = 1 - group_rank.rank;
+    return collective::JoinInProcess(rendezvous, group_rank, backend.memory());
   };
   const auto source = testing::SyntheticSource(7, kSmallClasses);
   const absl::Status other_rank = testing::RunPipeline(training, options, *source).status();
   EXPECT_THAT(std::string(other_rank.message()), HasSubstr("of 2 with the communicator of replica "));
-  options.join = [](collective::Rendezvous&, const collective::Membership&, kernels::Backend&) { return nullptr; };
+  options.join = [](collective::Rendezvous&, const collective::GroupRank&, kernels::Backend&) { return nullptr; };
   EXPECT_THAT(std::string(testing::RunPipeline(training, options, *source).status().message()), HasSubstr("the communicator of none"));
   options = Options(training, 2, 1, kMemoryApart);
-  options.join = [](collective::Rendezvous& rendezvous, const collective::Membership& member, kernels::Backend&) {
-    return collective::JoinInProcess(rendezvous, member, tensor::HostMemory());
+  options.join = [](collective::Rendezvous& rendezvous, const collective::GroupRank& group_rank, kernels::Backend&) {
+    return collective::JoinInProcess(rendezvous, group_rank, tensor::HostMemory());
   };
   EXPECT_THAT(std::string(testing::RunPipeline(training, options, *source).status().message()), HasSubstr("tensors of another device"));
 }

@@ -73,8 +73,8 @@ class PlanCallTest : public ::testing::Test {
   }
 
   metrics::Registry registry_{"test", "0"};
-  const services::PlanMetrics probe_{registry_};
-  services::SchedulerService service_{probe_, {.max_concurrent = 1}};
+  const services::PlanMetrics plan_metrics_{registry_};
+  services::SchedulerService service_{plan_metrics_, {.max_concurrent = 1}};
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   job::FusionJob job_;

@@ -395,12 +395,12 @@ class Preparation {
     }
     const std::string checkpoints = loop_options_.checkpoint_directory;
     const int64_t first_sequence = loop_options_.first_sequence;
-    setup_.probe = std::make_unique<RunMetrics>(registry_, RunMetricsOptions{.targets_per_step = TargetsPerStep(job_.spec),
-                                                                             .samples_per_step = job_.spec.training.global_batch_size,
-                                                                             .total_steps = job_.spec.training.steps,
-                                                                             .text = IsText(job_.spec),
-                                                                             .saves_checkpoints = SavesCheckpoints(),
-                                                                             .kept_elsewhere = KeptInStore()});
+    setup_.run_metrics = std::make_unique<RunMetrics>(registry_, RunMetricsOptions{.targets_per_step = TargetsPerStep(job_.spec),
+                                                                                   .samples_per_step = job_.spec.training.global_batch_size,
+                                                                                   .total_steps = job_.spec.training.steps,
+                                                                                   .text = IsText(job_.spec),
+                                                                                   .saves_checkpoints = SavesCheckpoints(),
+                                                                                   .kept_elsewhere = KeptInStore()});
     broker::RunState state(run_options_);
     RunLog log(stdout, TargetsPerStep(job_.spec), job_.spec.training.global_batch_size);
     if (adopt) {
@@ -411,16 +411,16 @@ class Preparation {
     } else {
       for (const broker::EmitEvent& news : NewsOfStart(start_, run_options_.start_step, rules_kept_)) {
         log.Event(news);
-        setup_.probe->Event(news);
+        setup_.run_metrics->Event(news);
       }
     }
-    if (!KeptInStore() && BeginsWithItsOwn()) setup_.probe->CheckpointFound(run_options_.start_step);
+    if (!KeptInStore() && BeginsWithItsOwn()) setup_.run_metrics->CheckpointFound(run_options_.start_step);
     setup_.loop = std::make_unique<RunLoop>(std::move(loop_options_), std::move(state), std::move(journal), std::move(log),
-                                            PlanFunctionOf(flags_, credentials_, job_, job_text_), *setup_.probe);
+                                            PlanFunctionOf(flags_, credentials_, job_, job_text_), *setup_.run_metrics);
     if (setup_.mirrors != nullptr) {
       setup_.mirrors->Start(
           first_sequence, [loop = setup_.loop.get()](broker::EmitEvent news) { loop->LogEvent(std::move(news)); },
-          [probe = setup_.probe.get()](int64_t step) { probe->CheckpointKept(step); },
+          [run_metrics = setup_.run_metrics.get()](int64_t step) { run_metrics->CheckpointKept(step); },
           [recall = setup_.shard_fetcher.get()](const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
                                                 const std::stop_token& stop, const std::function<void()>& moved) {
             for (const checkpoint::FileEntry& file : files) {

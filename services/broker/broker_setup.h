@@ -47,7 +47,7 @@ struct BrokerSetup {
   std::unique_ptr<ExecutorCallLimiter> calls = std::make_unique<ExecutorCallLimiter>();
   std::unique_ptr<ShardFetcher> shard_fetcher;
   std::unique_ptr<CheckpointExchange> exchange;
-  std::unique_ptr<RunMetrics> probe;
+  std::unique_ptr<RunMetrics> run_metrics;
   std::unique_ptr<RunLoop> loop;
   std::unique_ptr<CheckpointMirrors> mirrors;  // its threads tell the loop: they end before that goes. Null: the job keeps no checkpoints
   ExecutorSessionsOptions attendance;

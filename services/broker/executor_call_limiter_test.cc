@@ -1,4 +1,4 @@
-// Over real TLS where a call counts: one member opens all the calls it can, and the others are served.
+// Over real TLS where a call counts: one executor opens all the calls it can, and the others are served.
 #include "services/broker/executor_call_limiter.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ExecutorCallLimiterTest, OneMemberHasItsShareAndGetsItAgainWhenCallsEnd) {
+TEST(ExecutorCallLimiterTest, OneExecutorHasItsShareAndGetsItBackWhenCallsEnd) {
   ExecutorCallLimiter calls;
   std::deque<ExecutorCallLimiter::Permit> permits;
   for (int i = 0; i < ExecutorCallLimiter::kMaxOwnCalls; ++i) {
@@ -41,7 +41,7 @@ TEST(ExecutorCallLimiterTest, OneMemberHasItsShareAndGetsItAgainWhenCallsEnd) {
   EXPECT_TRUE(calls.Enter("mallory").ok());
 }
 
-TEST(ExecutorCallLimiterTest, TheShareGrowsWithTheMembersThereHaveBeenAndNotWithOnesOwnCalls) {
+TEST(ExecutorCallLimiterTest, ShareGrowsWithExecutorsSeenAndNotWithOnesOwnCalls) {
   ExecutorCallLimiter calls;
   std::vector<ExecutorCallLimiter::Permit> permits;
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(calls.Enter(name).ok());  // and gone
@@ -77,7 +77,7 @@ class CrowdedBrokerTest : public ::testing::Test {
     server_->Shutdown(std::chrono::system_clock::now());
   }
 
-  // As much as a member may have, less `less`.
+  // As much as an executor may have, less `less`.
   void Fill(const std::string& name, int less = 0) {
     for (int i = 0; i < ExecutorCallLimiter::kMaxOwnCalls - less; ++i) {
       auto permit = calls_.Enter(name);

@@ -68,7 +68,7 @@ void WarnDropped(const std::string& name, const std::string& what) {
 
 }  // namespace
 
-broker::Member MemberOf(const v1::Hello& hello) {
+broker::Executor ExecutorOf(const v1::Hello& hello) {
   return {.name = hello.name(),
           .incarnation = hello.incarnation(),
           .site = hello.site(),
@@ -81,15 +81,15 @@ broker::Member MemberOf(const v1::Hello& hello) {
           .holds_shards = hello.holds_shards()};
 }
 
-v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, const std::string& name, const std::string& asker) {
+v1::PeerAddress PeerOf(const std::map<std::string, broker::Executor>& executors, const std::string& name, const std::string& asker) {
   v1::PeerAddress peer;
   peer.set_name(name);
-  const auto found = members.find(name), from = members.find(asker);
-  if (found == members.end()) return peer;
-  const broker::Member& member = found->second;
-  peer.set_incarnation(member.incarnation);
-  peer.set_same_site(from != members.end() && from->second.site == member.site);
-  peer.set_address(peer.same_site() && !member.site_address.empty() ? member.site_address : member.data_address);
+  const auto found = executors.find(name), from = executors.find(asker);
+  if (found == executors.end()) return peer;
+  const broker::Executor& executor = found->second;
+  peer.set_incarnation(executor.incarnation);
+  peer.set_same_site(from != executors.end() && from->second.site == executor.site);
+  peer.set_address(peer.same_site() && !executor.site_address.empty() ? executor.site_address : executor.data_address);
   return peer;
 }
 
@@ -123,7 +123,7 @@ broker::LinkProbed LinkProbedOf(const std::string& name, const v1::LinkReport& r
   return event;
 }
 
-broker::Ready ReadyOf(const std::string& name, const v1::StageReady& ready) {
+broker::StageReady StageReadyOf(const std::string& name, const v1::StageReady& ready) {
   const bool sane = AreSeconds({ready.load_seconds()});
   if (!sane) WarnDropped(name, absl::StrFormat("it loaded for %g s", ready.load_seconds()));
   return {.epoch = ready.epoch(), .name = name, .status = StatusOf(ready.code(), ready.error()), .load_s = sane ? ready.load_seconds() : 0};
@@ -169,7 +169,7 @@ broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardRepo
   return event;
 }
 
-broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended) {
+broker::StageEnded StageEndedOf(const std::string& name, const v1::StageEnded& ended) {
   return {.epoch = ended.epoch(),
           .name = name,
           .last_step = ended.last_step(),

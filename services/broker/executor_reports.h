@@ -14,19 +14,19 @@
 
 namespace fusionllm::services {
 
-broker::Member MemberOf(const v1::Hello& hello);
-// Where `asker` is to dial the member `name`; no address when that is no member.
-v1::PeerAddress PeerOf(const std::map<std::string, broker::Member>& members, const std::string& name, const std::string& asker);
+broker::Executor ExecutorOf(const v1::Hello& hello);
+// Where `asker` is to dial the executor `name`; no address when it is not in the run.
+v1::PeerAddress PeerOf(const std::map<std::string, broker::Executor>& executors, const std::string& name, const std::string& asker);
 
 // A profile that is none, or that of another device, is an error of the executor.
 broker::Calibrated CalibratedOf(const std::string& name, const v1::CalibrationReport& report);
 // Figures that no link can have are an error of the probe.
 broker::LinkProbed LinkProbedOf(const std::string& name, const v1::LinkReport& report);
-broker::Ready ReadyOf(const std::string& name, const v1::StageReady& ready);
+broker::StageReady StageReadyOf(const std::string& name, const v1::StageReady& ready);
 // nullopt: dropped. `total_steps`: of the run.
 std::optional<broker::StepDone> StepDoneOf(const std::string& name, const v1::StepReport& step, int64_t total_steps);
 broker::ShardWritten ShardWrittenOf(const std::string& name, const v1::ShardReport& shard);
-broker::Ended EndedOf(const std::string& name, const v1::StageEnded& ended);
+broker::StageEnded StageEndedOf(const std::string& name, const v1::StageEnded& ended);
 
 // Whether all times and sums are such; warns if not.
 bool IsSane(const std::string& name, const v1::StageTimes& times);

@@ -24,7 +24,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 TEST(ExecutorReportsTest, ThoseOfASiteDialEachOtherByTheShorterWayAndOthersByTheAdvertisedOne) {
-  std::map<std::string, broker::Member> members;
+  std::map<std::string, broker::Executor> executors;
   for (const auto& [name, site, near] :
        {std::tuple("a0", "a", "10.1.0.1:7001"), std::tuple("a1", "a", ""), std::tuple("b0", "b", "10.2.0.1:7001")}) {
     v1::Hello hello;
@@ -32,10 +32,10 @@ TEST(ExecutorReportsTest, ThoseOfASiteDialEachOtherByTheShorterWayAndOthersByThe
     hello.set_site(site);
     hello.set_data_address(std::string(name) + ".example:30001");
     hello.set_site_address(near);
-    members[name] = MemberOf(hello);
+    executors[name] = ExecutorOf(hello);
   }
   const auto way = [&](const char* from, const char* to) {
-    const v1::PeerAddress peer = PeerOf(members, to, from);
+    const v1::PeerAddress peer = PeerOf(executors, to, from);
     return peer.address() + (peer.same_site() ? " near" : "");
   };
   EXPECT_EQ(way("a1", "a0"), "10.1.0.1:7001 near");
@@ -50,7 +50,7 @@ TEST(ExecutorReportsTest, PeersLearnWhichProcessOfThatNameIsMeant) {
   v1::Hello hello;
   hello.set_name("a0");
   hello.set_incarnation(7);
-  EXPECT_EQ(PeerOf({{"a0", MemberOf(hello)}}, "a0", "b0").incarnation(), 7u);
+  EXPECT_EQ(PeerOf({{"a0", ExecutorOf(hello)}}, "a0", "b0").incarnation(), 7u);
 }
 
 v1::CalibrationReport Calibration(const std::string& document) {
@@ -103,14 +103,14 @@ TEST(ExecutorReportsTest, AnErrorIsOneLineWhateverTheExecutorSays) {
   v1::StageReady ready;
   ready.set_error(forged);
   ready.set_code(5);
-  EXPECT_EQ(ReadyOf("a", ready).status, absl::NotFoundError(line));
+  EXPECT_EQ(StageReadyOf("a", ready).status, absl::NotFoundError(line));
   v1::ShardReport shard;
   shard.set_error(forged);
   EXPECT_EQ(ShardWrittenOf("a", shard).status, absl::InternalError(absl::StrCat("a: ", line)));
   v1::StageEnded ended;
   ended.set_message(forged);
   ended.set_code(5);
-  EXPECT_EQ(EndedOf("a", ended).status, absl::NotFoundError(line));
+  EXPECT_EQ(StageEndedOf("a", ended).status, absl::NotFoundError(line));
 }
 
 TEST(ExecutorReportsTest, ALinkThatCannotBeIsAnErrorOfTheProbe) {
@@ -247,9 +247,9 @@ TEST(ExecutorReportsTest, AStageThatEndsTellsWhatItSentAndWhatHasComeFromPeers) 
 
 TEST(ExecutorReportsTest, FilesThatStayInTheirSiteAreReportedWithIt) {
   v1::Hello hello;
-  EXPECT_FALSE(MemberOf(hello).holds_shards);
+  EXPECT_FALSE(ExecutorOf(hello).holds_shards);
   hello.set_holds_shards(true);
-  EXPECT_TRUE(MemberOf(hello).holds_shards);
+  EXPECT_TRUE(ExecutorOf(hello).holds_shards);
   v1::ShardReport report;
   report.set_site("paris");
   v1::ShardFile& file = *report.add_files();

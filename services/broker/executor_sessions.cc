@@ -119,7 +119,7 @@ absl::Status ExecutorSessions::Join(const v1::Hello& hello, const std::shared_pt
   if (options_.attempt.has_value() && hello.has_attempt() && hello.attempt() > *options_.attempt) {
     return absl::UnavailableError(absl::StrCat("this broker leads attempt ", *options_.attempt, " of the job"));
   }
-  const base::MutexLock membership(membership_mutex_);
+  const base::MutexLock registration(registration_mutex_);
   std::shared_ptr<Session> replaced;
   {
     const base::MutexLock lock(mutex_);
@@ -137,7 +137,7 @@ absl::Status ExecutorSessions::Join(const v1::Hello& hello, const std::shared_pt
 }
 
 void ExecutorSessions::Leave(const v1::Hello& hello, const std::shared_ptr<Session>& session, const std::string& why) {
-  const base::MutexLock membership(membership_mutex_);
+  const base::MutexLock registration(registration_mutex_);
   {
     const base::MutexLock lock(mutex_);
     const auto found = sessions_.find(hello.name());

@@ -110,7 +110,7 @@ class ExecutorSessions final : public v1::Broker::Service {
   const Handlers handlers_;
   // Orders joining and leaving, their handlers included. Taken before all other locks, and never by Send, which those that the handlers
   // wait for may call.
-  base::Mutex membership_mutex_;
+  base::Mutex registration_mutex_;
   base::Mutex mutex_;
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);  // the current ones
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-TEST_F(ExecutorSessionsTest, AMemberOfTheJobIsWelcomedHeardAndSeenOff) {
+TEST_F(ExecutorSessionsTest, ExecutorOfTheJobIsWelcomedHeardAndSeenOff) {
   {
     Peer peer(address_, CertifiedAs("a"));
     ASSERT_TRUE(peer.Say(HelloOf("a")));

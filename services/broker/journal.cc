@@ -59,7 +59,7 @@ void Replay(const json& entry, JournalState& state) {
     const std::string document = entry.at("plan");
     state.plan = JournalledPlan(document, entry);
     state.plan.executors = entry.value("executors", 0);
-    state.plan.wanted = entry.value("wanted", 0);
+    state.plan.desired_executors = entry.value("wanted", 0);
     state.codec_limit = entry.value("codec_limit", "");
     state.earlier_bytes = entry.value("earlier_bytes", Traffic());
     state.epoch_bytes.clear();
@@ -184,7 +184,7 @@ absl::Status Journal::RecordEpoch(uint32_t epoch, const broker::RunPlan& plan, c
                 {"replicas", plan.plan.replicas},
                 {"memory_bytes", plan.MemoryBytes()},
                 {"executors", plan.executors},
-                {"wanted", plan.wanted},
+                {"wanted", plan.desired_executors},
                 {"profiles", profiles},
                 {"codec_limit", codec_limit},
                 {"earlier_bytes", earlier_bytes},
@@ -219,7 +219,7 @@ absl::Status Journal::RecordCodecLimits(const std::string& codec_limit, const br
   return Append(entry.dump(), /*sync=*/false);
 }
 
-absl::Status Journal::RecordStageEnd(const broker::Ended& ended) {
+absl::Status Journal::RecordStageEnd(const broker::StageEnded& ended) {
   return Append(json{{"entry", "stage end"}, {"epoch", ended.epoch}, {"device", ended.name}, {"step", ended.last_step}}.dump(),
                 /*sync=*/false);
 }

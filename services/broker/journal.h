@@ -52,7 +52,7 @@ class Journal {
   // What one device has sent since the epoch began.
   absl::Status RecordTraffic(uint32_t epoch, const std::string& device, const std::map<std::string, int64_t>& bytes);
   absl::Status RecordCodecLimits(const std::string& codec_limit, const broker::CodecLimits& limits);
-  absl::Status RecordStageEnd(const broker::Ended& ended);
+  absl::Status RecordStageEnd(const broker::StageEnded& ended);
   absl::Status RecordShard(const broker::ShardWritten& shard);
   absl::Status RecordCheckpoint(int64_t step, const std::string& path);
   absl::Status RecordEnd();

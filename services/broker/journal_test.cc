@@ -82,12 +82,12 @@ TEST(Journal, AShortPlanStaysOneInTheNextLifeOfTheBroker) {
   const base::TempFolder folder;
   const std::string path = folder / "broker.journal";
   JournalState state;
-  const broker::RunPlan plan{.document = R"({"stages": [{"devices": ["a"]}]})", .devices = {"a"}, .executors = 1, .wanted = 2};
+  const broker::RunPlan plan{.document = R"({"stages": [{"devices": ["a"]}]})", .devices = {"a"}, .executors = 1, .desired_executors = 2};
   ASSERT_TRUE(Journal::Open(path, &state)->RecordEpoch(1, plan, {}, {}, "", {}).ok());
   JournalState again;
   ASSERT_TRUE(Journal::Open(path, &again).ok());
   EXPECT_EQ(again.plan.executors, 1);
-  EXPECT_EQ(again.plan.wanted, 2);
+  EXPECT_EQ(again.plan.desired_executors, 2);
 }
 
 // Two replicas of two stages, a > b and c > d.

@@ -232,7 +232,7 @@ int Main(int argc, char** argv) {
   const auto monitoring = daemon::StartMonitoring(
       common, registry, [&] { return alive.Check(); },
       [&] { return serving ? absl::OkStatus() : absl::UnavailableError("not serving: starting or ending"); },
-      [&] { return setup->probe->ProgressJson(); });
+      [&] { return setup->run_metrics->ProgressJson(); });
   if (!monitoring.ok()) EndAtStart(monitoring.status(), base::ExitCodeFor(monitoring.status()), common, final_report);
   const auto server = Listen(builder, flags.listen_address, setup->credentials, common.logs_json());
   if (!server.ok()) EndAtStart(server.status(), kExitFailed, common, final_report);
@@ -248,7 +248,7 @@ int Main(int argc, char** argv) {
   FinishCopies(*setup, outcome);
   BringShardsHome(*setup, outcome);
   KeepMetrics(absl::StrCat(flags.output_directory, "/metrics.prom"), registry);
-  if (!final_report.empty()) WriteFinalReport(final_report, FinalReport(setup->probe->ProgressJson(), ExitCodeOf(outcome), outcome));
+  if (!final_report.empty()) WriteFinalReport(final_report, FinalReport(setup->run_metrics->ProgressJson(), ExitCodeOf(outcome), outcome));
   (*server)->GetHealthCheckService()->SetServingStatus(false);
   attendance.Shutdown(outcome.status.ok() ? "the run is over" : std::string(outcome.status.message()), !outcome.status.ok());
   relay.Shutdown();

@@ -69,16 +69,16 @@ bool Pause(std::chrono::milliseconds pause, const std::stop_token& stop) {
 }
 
 // The plan in force with the devices that run it now: spares that took stages over are not in its document.
-absl::StatusOr<plan::Plan> DocumentOf(const broker::PlanInForce& in_force) {
-  FUSIONLLM_ASSIGN_OR_RETURN(plan::PlanResult answer, wire::ParsePlan(in_force.document));
+absl::StatusOr<plan::Plan> DocumentOf(const broker::CurrentPlan& current_plan) {
+  FUSIONLLM_ASSIGN_OR_RETURN(plan::PlanResult answer, wire::ParsePlan(current_plan.document));
   auto* plan = std::get_if<plan::Plan>(&answer);
-  if (plan == nullptr || plan->replicas > 1 || plan->stages.size() != in_force.devices.size()) {
+  if (plan == nullptr || plan->replicas > 1 || plan->stages.size() != current_plan.devices.size()) {
     return absl::InternalError("the plan in force has no document to ask with");
   }
-  for (size_t s = 0; s < in_force.devices.size(); ++s) plan->stages[s].devices = {in_force.devices[s]};
+  for (size_t s = 0; s < current_plan.devices.size(); ++s) plan->stages[s].devices = {current_plan.devices[s]};
   for (plan::Link& link : plan->links) {
-    link.src = in_force.devices[link.src_stage];
-    link.dst = in_force.devices[link.dst_stage];
+    link.src = current_plan.devices[link.src_stage];
+    link.dst = current_plan.devices[link.dst_stage];
   }
   return std::move(*plan);
 }
@@ -150,9 +150,9 @@ bool KeepsSize(const PlanClientOptions& options, const broker::RequestPlan& ask)
 
 v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& profiles, const broker::RequestPlan& ask) {
   v1::PlanRequest request;
-  if (ask.again || KeepsSize(options, ask)) {
+  if (ask.after_loss || KeepsSize(options, ask)) {
     const job::FusionJob job = WithKnownSize(options.job, ask);
-    request.set_job_document(job::ToYaml(ask.again ? AskedJob(job, ask, options.open) : job));
+    request.set_job_document(job::ToYaml(ask.after_loss ? AskedJob(job, ask, options.open) : job));
   } else {
     request.set_job_document(options.job_document);
   }
@@ -183,7 +183,7 @@ absl::StatusOr<std::string> PlanAgain(Scheduler& scheduler, const PlanClientOpti
     FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse answer, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, request));
     return answer.plan_document();
   };
-  if (ask.again && job->spec.strategy.replicas > 1) {
+  if (ask.after_loss && job->spec.strategy.replicas > 1) {
     job->spec.strategy.replicas = 0;
     FUSIONLLM_ASSIGN_OR_RETURN(std::string fewer, ask_about(*job));
     if (!RefusalIn(fewer).has_value()) return fewer;
@@ -214,21 +214,21 @@ PlanFunction AskScheduler(PlanClientOptions options) {
     Scheduler scheduler(options, stop);
     const v1::PlanRequest now = RequestOf(options, profiles, ask);
     // With replicas there is no search near a running plan: the caller judges one made from scratch.
-    const bool from_scratch = !ask.in_force.has_value() || (options.job.spec.strategy.replicas != 1 && !ask.figures_only);
-    if (from_scratch && (ask.again || KeepsSize(options, ask))) return PlanAgain(scheduler, options, ask, now);
+    const bool from_scratch = !ask.current_plan.has_value() || (options.job.spec.strategy.replicas != 1 && !ask.figures_only);
+    if (from_scratch && (ask.after_loss || KeepsSize(options, ask))) return PlanAgain(scheduler, options, ask, now);
     if (from_scratch) {
       FUSIONLLM_ASSIGN_OR_RETURN(const v1::PlanResponse plan, scheduler.Ask(&v1::Scheduler::StubInterface::Plan, now));
       return plan.plan_document();
     }
     v1::ReplanRequest request;
     *request.mutable_now() = now;
-    FUSIONLLM_ASSIGN_OR_RETURN(const plan::Plan running, DocumentOf(*ask.in_force));
+    FUSIONLLM_ASSIGN_OR_RETURN(const plan::Plan running, DocumentOf(*ask.current_plan));
     request.set_running_document(wire::PrintPlan(running));
     request.set_figures_only(ask.figures_only);
-    request.set_steps_left(ask.in_force->steps_left);
-    request.set_running_step_seconds(ask.in_force->step_s);
-    request.set_bias(ask.in_force->bias);
-    request.set_fixed_seconds(ask.in_force->move_s);
+    request.set_steps_left(ask.current_plan->steps_left);
+    request.set_running_step_seconds(ask.current_plan->step_s);
+    request.set_bias(ask.current_plan->bias);
+    request.set_fixed_seconds(ask.current_plan->move_s);
     FUSIONLLM_ASSIGN_OR_RETURN(const v1::ReplanResponse answer, scheduler.Ask(&v1::Scheduler::StubInterface::Replan, request));
     return ask.figures_only ? RunningPlanOf(answer.replan_document(), running.strategy) : PlanToMoveTo(answer.replan_document());
   };

@@ -129,7 +129,7 @@ TEST(PlanClientTest, AfterALossNoMoreStagesAreAskedForThanDevicesAreLeftThatTheJ
   options.job_document = "as the user wrote it";
   ASSERT_TRUE(AskScheduler(options)("profiles", {.devices = {"a", "b", "c", "d"}}, {}).ok());
   EXPECT_EQ(scheduler.job_document(), "as the user wrote it") << "the first time nothing is changed";
-  ASSERT_TRUE(AskScheduler(options)("profiles", {.devices = {"a", "b", "c"}, .again = true}, {}).ok());
+  ASSERT_TRUE(AskScheduler(options)("profiles", {.devices = {"a", "b", "c"}, .after_loss = true}, {}).ok());
   const auto asked = job::ParseFusionJob(scheduler.job_document(), "asked");
   ASSERT_TRUE(asked.ok()) << asked.status();
   EXPECT_EQ(asked->spec.strategy.stages, 2);
@@ -147,7 +147,7 @@ TEST(PlanClientTest, AfterALossTheNumberOfReplicasIsThePlannersWhereTheJobsCanno
   ASSERT_TRUE(job.ok()) << job.status();
   options.job = *job;
   const auto replicas_over = [&](std::vector<std::string> devices) {
-    EXPECT_TRUE(AskScheduler(options)("profiles", {.devices = std::move(devices), .again = true}, {}).ok());
+    EXPECT_TRUE(AskScheduler(options)("profiles", {.devices = std::move(devices), .after_loss = true}, {}).ok());
     return job::ParseFusionJob(scheduler.job_document(), "asked")->spec.strategy.replicas;
   };
   EXPECT_EQ(replicas_over({"a", "b", "c", "d"}), 2);
@@ -167,7 +167,7 @@ TEST(PlanClientTest, AfterALossARefusalOfTheJobsReplicasIsFollowedByTheQuestionH
   options.job = *job;
   const std::string refusal = wire::PrintPlan(plan::PlanError{.reason = "InsufficientMemory", .message = "of two"});
   const std::string worse = wire::PrintPlan(plan::PlanError{.reason = "InsufficientMemory", .message = "of one"});
-  const broker::RequestPlan again{.devices = {"a", "b", "c"}, .again = true};
+  const broker::RequestPlan again{.devices = {"a", "b", "c"}, .after_loss = true};
   scheduler.AnswerPlans({refusal, "a plan with one"});
   EXPECT_EQ(*AskScheduler(options)("profiles", again, {}), "a plan with one");
   EXPECT_EQ(job::ParseFusionJob(scheduler.job_document(), "asked")->spec.strategy.replicas, 0);
@@ -204,12 +204,12 @@ TEST_F(PlanClientSizeTest, TheSizeOfARunIsKeptByEachFurtherPlan) {
   EXPECT_EQ(scheduler_.job_document(), "as the user wrote it") << "nothing was chosen yet";
   Ask({.devices = {"a"}, .micro_batch_size = 16});
   EXPECT_EQ(AskedSize(), 16) << "that of the checkpoint that the run goes on from";
-  Ask({.devices = {"a"}, .again = true, .micro_batch_size = 16});
+  Ask({.devices = {"a"}, .after_loss = true, .micro_batch_size = 16});
   EXPECT_EQ(AskedSize(), 16);
-  Ask({.devices = {"a"}, .again = true, .micro_batch_size = 5});
+  Ask({.devices = {"a"}, .after_loss = true, .micro_batch_size = 5});
   EXPECT_EQ(AskedSize(), 0) << "the global batch has changed since";
   options_.job.spec.training.micro_batch_size = 4;
-  Ask({.devices = {"a"}, .again = true, .micro_batch_size = 16});
+  Ask({.devices = {"a"}, .after_loss = true, .micro_batch_size = 16});
   EXPECT_EQ(AskedSize(), 4) << "as the job says";
 }
 
@@ -217,7 +217,7 @@ TEST_F(PlanClientSizeTest, AnotherSizeIsAskedForWhereMemoryIsTooLittleForThatOfT
   const std::string memory = wire::PrintPlan(plan::PlanError{
       .reason = "InsufficientMemory", .message = "of 16", .shortfall = {.what = "memory_bytes", .needed = 2, .available = 1}});
   const std::string other = wire::PrintPlan(plan::PlanError{.reason = "TooFewExecutors", .message = "of others"});
-  const broker::RequestPlan again{.devices = {"a"}, .again = true, .micro_batch_size = 16};
+  const broker::RequestPlan again{.devices = {"a"}, .after_loss = true, .micro_batch_size = 16};
   scheduler_.AnswerPlans({memory, "a plan of 4"});
   EXPECT_EQ(Ask(again), "a plan of 4");
   EXPECT_EQ(AskedSize(), 0);
@@ -258,12 +258,12 @@ plan::Plan TwoStages(const std::string& first, const std::string& second) {
 // A spare has taken the second stage over.
 broker::RequestPlan Leave() {
   return {.alternative = 1,
-          .in_force = broker::PlanInForce{.document = wire::PrintPlan(TwoStages("a0", "b0")),
-                                          .devices = {"a0", "s0"},
-                                          .steps_left = 70,
-                                          .step_s = 2,
-                                          .bias = 1.1,
-                                          .move_s = 9}};
+          .current_plan = broker::CurrentPlan{.document = wire::PrintPlan(TwoStages("a0", "b0")),
+                                              .devices = {"a0", "s0"},
+                                              .steps_left = 70,
+                                              .step_s = 2,
+                                              .bias = 1.1,
+                                              .move_s = 9}};
 }
 
 TEST(PlanClientTest, AQuestionWhetherToLeaveThePlanInForceGivesThePlanToMoveTo) {
@@ -313,7 +313,7 @@ TEST(PlanClientTest, FiguresOfTheRunningStagesComeAsTheirPlan) {
   scheduler.AnswerReplan(wire::ReplanDocument{.reason = "no other plan was looked for", .running_step_seconds = 3, .plan = slower});
   plan::Plan running = TwoStages("a0", "b0");
   running.strategy = "equal-ops";
-  const broker::RequestPlan ask{.in_force = broker::PlanInForce{.document = wire::PrintPlan(running), .devices = {"a0", "s0"}},
+  const broker::RequestPlan ask{.current_plan = broker::CurrentPlan{.document = wire::PrintPlan(running), .devices = {"a0", "s0"}},
                                 .figures_only = true};
   const auto plan = AskScheduler(scheduler.Options())("profiles", ask, {});
   ASSERT_TRUE(plan.ok()) << plan.status();

@@ -237,7 +237,7 @@ json RunLog::Compression(const json& plan) const {
   return figures;
 }
 
-void RunLog::Summary(const broker::PlanMonitor::Ends& representative_links) {
+void RunLog::Summary(const broker::PlanMonitor::LinkSet& representative_links) {
   std::vector<double> counted = step_seconds_;
   counted.erase(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(std::min(counted.size(), kWarmUpSteps)));
   const json plan = ParsePlan(plan_);

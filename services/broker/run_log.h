@@ -35,7 +35,7 @@ class RunLog {
   void Sent(const std::string& device, const v1::LinkBytes& link);
   // `representative_links`: those whose rate, as measured, is that of their wire (RunState::representative_links); of others it is 0,
   // unknown.
-  void Summary(const broker::PlanMonitor::Ends& representative_links);
+  void Summary(const broker::PlanMonitor::LinkSet& representative_links);
   // A failure, for who started the broker: {"type":"error", ...}.
   void Error(const absl::Status& status, const std::string& refusal_reason);
 

@@ -15,13 +15,13 @@ constexpr int64_t kTrafficPeriod = 16;
 
 }  // namespace
 
-RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunMetrics& probe)
+RunLoop::RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunMetrics& run_metrics)
     : options_(std::move(options)),
       plan_(std::move(plan)),
       state_(std::move(state)),
       journal_(std::move(journal)),
       log_(std::move(log)),
-      run_metrics_(probe),
+      run_metrics_(run_metrics),
       first_sequence_(options_.first_sequence),
       contents_(options_.contents) {
   if (state_.epoch() > 0) {  // taken over
@@ -108,12 +108,13 @@ void RunLoop::ReleaseQuota(const std::string& name, size_t bytes) {
 
 void RunLoop::OnJoined(const v1::Hello& hello) {
   run_metrics_.Heard(hello.name());
-  broker::Joined event{.member = MemberOf(hello), .epoch = hello.epoch()};
-  if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end()) event.member.site = site->second;
+  broker::ExecutorJoined event{.executor = ExecutorOf(hello), .epoch = hello.epoch()};
+  if (const auto site = options_.site_of_device.find(hello.name()); site != options_.site_of_device.end())
+    event.executor.site = site->second;
   if (const auto memory = options_.memory_of_device.find(hello.name()); memory != options_.memory_of_device.end()) {
-    event.member.memory_bytes = memory->second;
+    event.executor.memory_bytes = memory->second;
   }
-  if (options_.shard_fetcher != nullptr && hello.holds_shards()) options_.shard_fetcher->Joined(hello.name(), event.member.site);
+  if (options_.shard_fetcher != nullptr && hello.holds_shards()) options_.shard_fetcher->Joined(hello.name(), event.executor.site);
   if (!AcquireQuota(hello.name(), 0)) return;
   Post([this, name = hello.name(), event = std::move(event)] {
     Dispatch(event);
@@ -125,7 +126,7 @@ void RunLoop::OnLeft(const std::string& name, uint64_t incarnation, const std::s
   run_metrics_.Left(name);
   if (options_.shard_fetcher != nullptr) options_.shard_fetcher->Left(name);
   if (!AcquireQuota(name, 0)) return;
-  Post([this, event = broker::Left{.name = name, .incarnation = incarnation, .why = why}] {
+  Post([this, event = broker::ExecutorLeft{.name = name, .incarnation = incarnation, .why = why}] {
     Dispatch(event);
     ReleaseQuota(event.name, 0);
   });
@@ -146,7 +147,7 @@ void RunLoop::OnCheckpointUnusable(uint32_t epoch, const std::string& path, cons
   PostEvent(broker::CheckpointUnusable{.epoch = epoch, .path = path, .status = why});
 }
 
-void RunLoop::Stop() { PostEvent(broker::StopAsked{}); }
+void RunLoop::Stop() { PostEvent(broker::StopRequested{}); }
 
 void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1::ExecutorMessage& message) {
   run_metrics_.Heard(name);
@@ -166,7 +167,7 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
         if (epoch != state_.epoch()) return;
         for (const std::string& residual : residuals) residuals_left_.erase(residual);
       });
-      PostEvent(ReadyOf(name, message.ready()));
+      PostEvent(StageReadyOf(name, message.ready()));
       break;
     case v1::ExecutorMessage::kStep:
       if (auto event = StepDoneOf(name, message.step(), options_.job.spec.training.steps)) PostEvent(*std::move(event));
@@ -180,7 +181,7 @@ void RunLoop::OnMessage(const std::string& name, uint64_t incarnation, const v1:
       });
       break;
     case v1::ExecutorMessage::kEnded:
-      Post([this, name, ended = message.ended(), event = EndedOf(name, message.ended())] {
+      Post([this, name, ended = message.ended(), event = StageEndedOf(name, message.ended())] {
         if (event.status.ok() && state_.IsCurrent(event) && !Recorded(journal_.RecordStageEnd(event))) return;
         TakeLastTraffic(name, ended);
         Dispatch(event);

@@ -73,8 +73,8 @@ struct RunOutcome {
 
 class RunLoop {
  public:
-  // `probe` must outlive the loop.
-  RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunMetrics& probe);
+  // `run_metrics` must outlive the loop.
+  RunLoop(RunLoopOptions options, broker::RunState state, Journal journal, RunLog log, PlanFunction plan, RunMetrics& run_metrics);
   ~RunLoop();
 
   // Reports that may wait for the loop at a time.

@@ -35,7 +35,7 @@ void RunLoop::Execute(const broker::StartCalibration& action) {
 
 void RunLoop::Execute(const broker::StartLinkProbe& action) {
   v1::BrokerMessage message;
-  *message.mutable_probe()->add_peers() = PeerOf(state_.members(), action.dst, action.src);
+  *message.mutable_probe()->add_peers() = PeerOf(state_.executors(), action.dst, action.src);
   executor_sessions_->Send(action.src, std::move(message));
 }
 
@@ -102,9 +102,9 @@ void RunLoop::Execute(const broker::SendAssign& action) {
   const broker::RunPlan& plan = state_.plan();
   for (int rank = 0; rank < static_cast<int>(plan.devices.size()); ++rank) {
     const std::string& device = plan.devices[static_cast<size_t>(rank)];
-    if (plan.ReplicaOf(rank) == action.replica) *assign.add_peers() = PeerOf(state_.members(), device, action.name);
+    if (plan.ReplicaOf(rank) == action.replica) *assign.add_peers() = PeerOf(state_.executors(), device, action.name);
     if (plan.plan.replicas > 1 && plan.StageOf(rank) == action.stage)
-      *assign.add_replicas() = PeerOf(state_.members(), device, action.name);
+      *assign.add_replicas() = PeerOf(state_.executors(), device, action.name);
   }
   assign.set_replica(action.replica);
   assign.set_restore_from(action.restore_from);
@@ -119,8 +119,8 @@ void RunLoop::Execute(const broker::SendAssign& action) {
   assign.set_job_hash(options_.job_hash);
   if (action.stage == 0 && action.replica == 0) FindResiduals(action.restore_from);
   for (const std::string& residual : residuals_left_) assign.add_residuals(residual);
-  if (const auto member = state_.members().find(action.name); member != state_.members().end()) {
-    AddSiteFiles(action.restore_from, member->second, assign);
+  if (const auto executor = state_.executors().find(action.name); executor != state_.executors().end()) {
+    AddSiteFiles(action.restore_from, executor->second, assign);
   }
   executor_sessions_->Send(action.name, std::move(message));
 }

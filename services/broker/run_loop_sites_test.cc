@@ -43,7 +43,7 @@ class RunLoopSitesTest : public ::testing::Test {
     options.job.spec.checkpoint.emplace();
     JournalState past;
     loop_ = std::make_unique<RunLoop>(std::move(options), std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1),
-                                      PlanOnA, probe_);
+                                      PlanOnA, run_metrics_);
     grpc::ServerBuilder builder;
     builder.RegisterService(&executor_sessions_);
     server_ = builder.BuildAndStart();
@@ -145,7 +145,7 @@ class RunLoopSitesTest : public ::testing::Test {
   size_t size_ = 0;
   std::FILE* const out_ = open_memstream(&text_, &size_);
   metrics::Registry registry_{"test", "0"};
-  RunMetrics probe_{registry_, {}};
+  RunMetrics run_metrics_{registry_, {}};
   ShardFetcher recall_{{.absence_timeout = std::chrono::hours(1)}};
   std::unique_ptr<RunLoop> loop_;
   ExecutorSessions executor_sessions_{

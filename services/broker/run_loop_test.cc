@@ -32,7 +32,7 @@ class RunLoopTest : public ::testing::Test {
     JournalState past;
     return std::make_unique<RunLoop>(RunLoopOptions{.profiles_file = folder_ / "profiles.json"},
                                      broker::RunState({.expected = {"a"}, .total_steps = 1}), *Journal::Open(folder_ / "journal", &past),
-                                     RunLog(out_, 1, 1), std::move(plan), probe_);
+                                     RunLog(out_, 1, 1), std::move(plan), run_metrics_);
   }
   ~RunLoopTest() override {
     std::fclose(out_);
@@ -61,7 +61,7 @@ class RunLoopTest : public ::testing::Test {
   std::FILE* out_ = open_memstream(&text_, &size_);
   ExecutorSessions executor_sessions_{{}, {}};
   metrics::Registry registry_{"test", "0"};
-  RunMetrics probe_{registry_, {}};
+  RunMetrics run_metrics_{registry_, {}};
 };
 
 TEST_F(RunLoopTest, AStopWhilePlanningDoesNotWaitForThePlan) {
@@ -90,7 +90,7 @@ TEST_F(RunLoopTest, AnEventIsInTheRecordOnceAndInTheLogWhereThatIsAnotherStream)
     const std::string message = in_log ? "told to both" : "told to the record";
     JournalState past;
     RunLoop loop(RunLoopOptions{.events_in_log = in_log}, broker::RunState({.expected = {"a"}, .total_steps = 1}),
-                 *Journal::Open(folder_ / absl::StrCat("journal-", in_log), &past), RunLog(out_, 1, 1), nullptr, probe_);
+                 *Journal::Open(folder_ / absl::StrCat("journal-", in_log), &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
     const base::LogLevel level = base::IsLogged(base::LogLevel::kInfo) ? base::LogLevel::kInfo : base::LogLevel::kWarning;
     base::SetLogLevel(base::LogLevel::kInfo);
     ::testing::internal::CaptureStderr();
@@ -110,7 +110,7 @@ TEST_F(RunLoopTest, ABrokerThatTakesOverARunWithoutExecutorsCanBeStopped) {
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {{"a", "{}"}}, {}, 4);
   JournalState past;
   std::FILE* const out = std::tmpfile();
-  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out, 1, 1), nullptr, probe_);
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out, 1, 1), nullptr, run_metrics_);
   long bytes_before_news = 0;
   loop.Post([&] { bytes_before_news = std::ftell(out); });
   loop.Stop();
@@ -133,12 +133,12 @@ TEST_F(RunLoopTest, ACheckpointThatIsWholeWhenTheRunStopsIsOnThePage) {
   JournalState past;
   RunLoopOptions options{.checkpoint_directory = checkpoints};
   options.job.spec.checkpoint.emplace();
-  RunLoop loop(std::move(options), std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  RunLoop loop(std::move(options), std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
   loop.Stop();
   const RunOutcome outcome = loop.Run(executor_sessions_);
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   ASSERT_TRUE(std::filesystem::exists(checkpoints + "/step-000004/manifest.json"));
-  EXPECT_THAT(probe_.ProgressJson(), HasSubstr(R"("checkpoint_step":4)"));
+  EXPECT_THAT(run_metrics_.ProgressJson(), HasSubstr(R"("checkpoint_step":4)"));
 }
 
 TEST_F(RunLoopTest, WhatTheJournalCannotTellDoesNotHappen) {
@@ -202,7 +202,7 @@ TEST_F(RunLoopTest, StoreRetriesAreReportedOnceAndForPlannedExecutorsOnly) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
-  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
   v1::ExecutorMessage message;
   message.mutable_fetching()->set_epoch(1);
   message.mutable_fetching()->set_retried("GET s3://m/d: HTTP 503\x1b[2J; it is tried again");
@@ -224,7 +224,7 @@ TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
-  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
   v1::ExecutorMessage message;
   v1::DataOpened& opened = *message.mutable_data_opened();
   opened.set_summary("of a stranger");
@@ -250,7 +250,7 @@ TEST_F(RunLoopTest, AnEvaluationCountsOnceAStepAndFromThePlansOwnStagesAlone) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
-  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
   v1::ExecutorMessage message;
   v1::EvaluationReport& report = *message.mutable_evaluation();
   report.set_epoch(1);
@@ -279,7 +279,7 @@ TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
   broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a", "b"}});
   state.Adopt(1, broker::testing::PlanOn({"a", "b"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
-  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
   v1::ExecutorMessage message;
   v1::StageTimes& times = *message.mutable_times();
   times.set_epoch(1);
@@ -306,7 +306,7 @@ TEST_F(RunLoopTest, TracesOfADeviceAreBoundedInNumberAndLength) {
   plan.plan.micro_batches = 2;
   state.Adopt(1, plan, {}, {}, 15);
   JournalState past;
-  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, probe_);
+  RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
   v1::ExecutorMessage message;
   v1::StageTimes& times = *message.mutable_times();
   times.set_epoch(1);

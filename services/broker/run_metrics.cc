@@ -241,9 +241,9 @@ void RunMetrics::State(const broker::RunState& state) {
   progress_page_.State(state);
   progress_page_.RepresentativeLinks(state.representative_links());
   const std::vector<std::string>& planned = state.plan().devices;
-  const auto active = std::count_if(planned.begin(), planned.end(), [&](const auto& device) { return state.members().contains(device); });
+  const auto active = std::count_if(planned.begin(), planned.end(), [&](const auto& device) { return state.executors().contains(device); });
   nodes_.Set(static_cast<double>(active), {"active"});
-  nodes_.Set(static_cast<double>(state.members().size()) - static_cast<double>(active), {"spare"});
+  nodes_.Set(static_cast<double>(state.executors().size()) - static_cast<double>(active), {"spare"});
   nodes_.Set(static_cast<double>(planned.size()) - static_cast<double>(active), {"lost"});
   if (state.phase() == broker::Phase::kDraining && !trouble_since_s_.has_value()) trouble_since_s_ = now_s_();
 }

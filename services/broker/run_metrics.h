@@ -1,4 +1,4 @@
-// What the broker tells of its run as metrics: progress, stages, links, plan, membership, checkpoints. docs/reference/metrics.md lists
+// What the broker tells of its run as metrics: progress, stages, links, plan, executors, checkpoints. docs/reference/metrics.md lists
 // them.
 //
 // Fed by the run loop beside its log, and from attendance threads with who was heard; scraped on other threads. Thread-safe.
@@ -33,7 +33,7 @@ struct RunMetricsOptions {
 
 class RunMetrics {
  public:
-  // `registry` must outlive the probe, and may be scraped only while the probe lives.
+  // `registry` must outlive it, and may be scraped only while it lives.
   RunMetrics(metrics::Registry& registry, RunMetricsOptions options);
 
   void Plan(const broker::RunPlan& plan);
@@ -81,7 +81,7 @@ class RunMetrics {
   // Pipeline and plan.
   const metrics::Gauge busy_, bubble_, predicted_, drift_;
   const metrics::Counter replans_;
-  // Members and checkpoints.
+  // Executors and checkpoints.
   const metrics::Gauge nodes_, heartbeat_age_, checkpoint_age_, checkpoint_bytes_;
   const metrics::Counter recoveries_;
   const metrics::Histogram recovery_seconds_, checkpoint_seconds_;

@@ -48,7 +48,8 @@ class RunMetricsTest : public ::testing::Test {
 
   double now_s_ = 100;
   metrics::Registry registry_{"test", "0"};
-  RunMetrics probe_{registry_, {.targets_per_step = 1'000, .samples_per_step = 8, .total_steps = 50, .now_s = [this] { return now_s_; }}};
+  RunMetrics run_metrics_{registry_,
+                          {.targets_per_step = 1'000, .samples_per_step = 8, .total_steps = 50, .now_s = [this] { return now_s_; }}};
 };
 
 // What counts is known from the start, and an age; what is measured is not.
@@ -71,22 +72,22 @@ TEST_F(RunMetricsTest, TheFirstOfWhatIsCountedIsARise) {
 }
 
 TEST_F(RunMetricsTest, WhatHappensIsOnThePage) {
-  EXPECT_THAT(probe_.ProgressJson(), ::testing::Not(::testing::HasSubstr("events")));
-  probe_.Event({.reason = "SpareActivated", .message = "c takes stage 1 from b"});
-  EXPECT_THAT(probe_.ProgressJson(), ::testing::HasSubstr("\"message\":\"c takes stage 1 from b\""));
+  EXPECT_THAT(run_metrics_.ProgressJson(), ::testing::Not(::testing::HasSubstr("events")));
+  run_metrics_.Event({.reason = "SpareActivated", .message = "c takes stage 1 from b"});
+  EXPECT_THAT(run_metrics_.ProgressJson(), ::testing::HasSubstr("\"message\":\"c takes stage 1 from b\""));
 }
 
 TEST_F(RunMetricsTest, TheAgeOfAStepCountsFromTheLastOne) {
   now_s_ = 130;
   EXPECT_DOUBLE_EQ(Value("step_age_seconds"), 30) << "none yet: since it began";
-  probe_.Step(Step(1, 0.5));
+  run_metrics_.Step(Step(1, 0.5));
   now_s_ = 137;
   EXPECT_DOUBLE_EQ(Value("step_age_seconds"), 7);
 }
 
 TEST_F(RunMetricsTest, AStepMovesProgress) {
-  probe_.Plan(PlanOn({"a"}, 0.5));
-  probe_.Step(Step(1, 0.5, 2.0F));
+  run_metrics_.Plan(PlanOn({"a"}, 0.5));
+  run_metrics_.Step(Step(1, 0.5, 2.0F));
   EXPECT_DOUBLE_EQ(Value("loss"), 2);
   EXPECT_DOUBLE_EQ(Value("perplexity"), std::exp(2.0));
   EXPECT_DOUBLE_EQ(Value("grad_norm"), 0.5);
@@ -101,7 +102,7 @@ TEST_F(RunMetricsTest, AStepMovesProgress) {
 }
 
 TEST_F(RunMetricsTest, StepsMadeAgainCountOnce) {
-  for (const int64_t step : {1, 2, 3, 2, 3, 4}) probe_.Step(Step(step, 0.1));
+  for (const int64_t step : {1, 2, 3, 2, 3, 4}) run_metrics_.Step(Step(step, 0.1));
   EXPECT_DOUBLE_EQ(Value("tokens_total"), 4'000);
   EXPECT_DOUBLE_EQ(Value("step_seconds_count"), 6) << "they did take their time";
 }
@@ -110,7 +111,7 @@ TEST_F(RunMetricsTest, TargetsThatTheLossIgnoresAreCountedApart) {
   for (const int64_t step : {1, 2, 1, 2, 3}) {
     broker::StepRecord record = Step(step, 0.5);
     record.counted = step == 2 ? 0.25 : 1;
-    probe_.Step(record);
+    run_metrics_.Step(record);
     EXPECT_DOUBLE_EQ(Value("tokens_per_second"), step == 2 ? 500 : 2'000);
   }
   EXPECT_DOUBLE_EQ(Value("tokens_total"), 2'250);
@@ -119,52 +120,52 @@ TEST_F(RunMetricsTest, TargetsThatTheLossIgnoresAreCountedApart) {
 
 TEST_F(RunMetricsTest, ImagesHaveNoPerplexity) {
   metrics::Registry registry("test", "0");
-  RunMetrics probe(registry, {.targets_per_step = 8, .samples_per_step = 8, .total_steps = 5, .text = false});
-  probe.Step(Step(1, 1));
+  RunMetrics run_metrics(registry, {.targets_per_step = 8, .samples_per_step = 8, .total_steps = 5, .text = false});
+  run_metrics.Step(Step(1, 1));
   EXPECT_THAT(registry.Text(), ::testing::Not(::testing::HasSubstr("perplexity")));
   EXPECT_THAT(registry.Text(), ::testing::HasSubstr("fusionllm_loss 2\n"));
 }
 
 TEST_F(RunMetricsTest, DriftLeavesTheFirstStepsOfAPlanOut) {
-  probe_.Plan(PlanOn({"a"}, 0.5));
+  run_metrics_.Plan(PlanOn({"a"}, 0.5));
   EXPECT_DOUBLE_EQ(Value("plan_predicted_step_seconds"), 0.5);
-  probe_.Step(Step(1, 9));
-  probe_.Step(Step(2, 7));
+  run_metrics_.Step(Step(1, 9));
+  run_metrics_.Step(Step(2, 7));
   EXPECT_TRUE(std::isnan(Value("plan_drift_ratio")));
-  probe_.Step(Step(3, 0.5));
-  probe_.Step(Step(4, 1.0));
+  run_metrics_.Step(Step(3, 0.5));
+  run_metrics_.Step(Step(4, 1.0));
   EXPECT_DOUBLE_EQ(Value("plan_drift_ratio"), 1.5);
   EXPECT_DOUBLE_EQ(Value("eta_seconds"), 46 * 0.75);
-  probe_.Plan(PlanOn({"b"}, 2));
+  run_metrics_.Plan(PlanOn({"b"}, 2));
   EXPECT_TRUE(std::isnan(Value("plan_drift_ratio")));
 }
 
 TEST_F(RunMetricsTest, ShareOfStagesInWhateverOrderReportsCome) {
-  probe_.Plan(PlanOn({"a", "b"}, 1));
-  probe_.StageTimes("b", Times(1, 0.5, 0.1, 0.4));  // before the step's own report
-  probe_.Step(Step(1, 2));
+  run_metrics_.Plan(PlanOn({"a", "b"}, 1));
+  run_metrics_.StageTimes("b", Times(1, 0.5, 0.1, 0.4));  // before the step's own report
+  run_metrics_.Step(Step(1, 2));
   EXPECT_DOUBLE_EQ(Value("stage_busy_ratio{stage=\"1\"}"), 0.25);
   EXPECT_TRUE(std::isnan(Value("bubble_ratio"))) << "stage 0 has not spoken";
-  probe_.StageTimes("a", Times(1, 1.5, 0.5, 1));
+  run_metrics_.StageTimes("a", Times(1, 1.5, 0.5, 1));
   EXPECT_DOUBLE_EQ(Value("stage_busy_ratio{stage=\"0\"}"), 0.75);
   EXPECT_DOUBLE_EQ(Value("bubble_ratio"), 0.5);
   EXPECT_DOUBLE_EQ(Value("stage_compute_seconds{dir=\"forward\",stage=\"1\"}"), 0.1);
   EXPECT_DOUBLE_EQ(Value("stage_compute_seconds{dir=\"backward\",stage=\"0\"}"), 1);
-  probe_.Step(Step(2, 1));
+  run_metrics_.Step(Step(2, 1));
   EXPECT_DOUBLE_EQ(Value("bubble_ratio"), 0.5) << "of the last step that is known whole";
-  probe_.Plan(PlanOn({"a"}, 1));
+  run_metrics_.Plan(PlanOn({"a"}, 1));
   EXPECT_TRUE(std::isnan(Value("stage_busy_ratio{stage=\"1\"}"))) << "there is no such stage any more";
 }
 
 TEST_F(RunMetricsTest, ReplicasOfAStageAreReportedByTheirMean) {
   broker::RunPlan plan = PlanOn({"a", "b", "c", "d"}, 1);  // c and d are a second pipeline
   plan.plan.replicas = 2;
-  probe_.Plan(plan);
-  probe_.StageTimes("a", Times(1, 1.5, 0.5, 1));
-  probe_.StageTimes("b", Times(1, 0.5, 0.1, 0.4));
-  probe_.StageTimes("c", Times(1, 0.5, 0.1, 0.4));
-  probe_.StageTimes("d", Times(1, 0.5, 0.1, 0.4));
-  probe_.Step(Step(1, 2));
+  run_metrics_.Plan(plan);
+  run_metrics_.StageTimes("a", Times(1, 1.5, 0.5, 1));
+  run_metrics_.StageTimes("b", Times(1, 0.5, 0.1, 0.4));
+  run_metrics_.StageTimes("c", Times(1, 0.5, 0.1, 0.4));
+  run_metrics_.StageTimes("d", Times(1, 0.5, 0.1, 0.4));
+  run_metrics_.Step(Step(1, 2));
   EXPECT_DOUBLE_EQ(Value("stage_busy_ratio{stage=\"0\"}"), 0.5);
   EXPECT_DOUBLE_EQ(Value("stage_busy_ratio{stage=\"1\"}"), 0.25);
   EXPECT_TRUE(std::isnan(Value("stage_busy_ratio{stage=\"2\"}"))) << "there are two stages";
@@ -174,11 +175,11 @@ TEST_F(RunMetricsTest, ReplicasOfAStageAreReportedByTheirMean) {
 }
 
 TEST_F(RunMetricsTest, LinkBytesAddUpOverPlans) {
-  probe_.Plan(PlanOn({"a", "b"}, 1));
+  run_metrics_.Plan(PlanOn({"a", "b"}, 1));
   const auto report = [&](std::vector<int64_t> bytes) {
     v1::StageTimes times = Times(1, 0);
     AddLink(times, "b", std::move(bytes));
-    probe_.StageTimes("a", times);
+    run_metrics_.StageTimes("a", times);
   };
   report({10, 100, 0, 0});
   report({15, 300, 7, 0});
@@ -186,16 +187,16 @@ TEST_F(RunMetricsTest, LinkBytesAddUpOverPlans) {
   EXPECT_DOUBLE_EQ(Value("link_bytes_total{class=\"control\",dst=\"b\",src=\"a\"}"), 15);
   EXPECT_DOUBLE_EQ(Value("link_bytes_total{class=\"parameter_sync\",dst=\"b\",src=\"a\"}"), 7);
   EXPECT_TRUE(std::isnan(Value("link_bytes_total{class=\"checkpoint\",dst=\"b\",src=\"a\"}")));
-  probe_.Plan(PlanOn({"a", "b"}, 1));  // counts of a new epoch begin at 0
+  run_metrics_.Plan(PlanOn({"a", "b"}, 1));  // counts of a new epoch begin at 0
   report({1, 50, 0, 0});
   EXPECT_DOUBLE_EQ(Value("link_bytes_total{class=\"tensor\",dst=\"b\",src=\"a\"}"), 350);
 }
 
 TEST_F(RunMetricsTest, WhatIsMeasuredOfLinksIsExportedOnceItIs) {
-  probe_.Plan(PlanOn({"a", "b"}, 1));
+  run_metrics_.Plan(PlanOn({"a", "b"}, 1));
   v1::StageTimes times = Times(1, 0);
   v1::LinkBytes& link = AddLink(times, "b", {});
-  probe_.StageTimes("a", times);
+  run_metrics_.StageTimes("a", times);
   for (const char* family : {"link_rtt_seconds{dst=\"b\",src=\"a\"}", "link_bandwidth_bytes_per_second{dst=\"b\",src=\"a\"}",
                              "compression_ratio{link=\"a->b\"}", "compression_error{link=\"a->b\"}"}) {
     EXPECT_TRUE(std::isnan(Value(family))) << family;
@@ -205,7 +206,7 @@ TEST_F(RunMetricsTest, WhatIsMeasuredOfLinksIsExportedOnceItIs) {
   link.set_ratio(50);
   link.set_compared_messages(3);
   link.set_relative_error(0.125);
-  probe_.StageTimes("a", times);
+  run_metrics_.StageTimes("a", times);
   EXPECT_DOUBLE_EQ(Value("link_rtt_seconds{dst=\"b\",src=\"a\"}"), 0.08);
   EXPECT_DOUBLE_EQ(Value("link_bandwidth_bytes_per_second{dst=\"b\",src=\"a\"}"), 1e6);
   EXPECT_DOUBLE_EQ(Value("compression_ratio{link=\"a->b\"}"), 50);
@@ -214,12 +215,12 @@ TEST_F(RunMetricsTest, WhatIsMeasuredOfLinksIsExportedOnceItIs) {
 
 TEST_F(RunMetricsTest, NewPlansAreCountedByWhatLedToThem) {
   const auto replanned = [&](const std::string& reason) { return Value("replans_total{reason=\"" + reason + "\"}"); };
-  probe_.Event({.reason = "ExecutorLost", .stage = 1});
-  probe_.Event({.reason = "Restored"});
+  run_metrics_.Event({.reason = "ExecutorLost", .stage = 1});
+  run_metrics_.Event({.reason = "Restored"});
   EXPECT_DOUBLE_EQ(replanned("executor_lost"), 0);
   for (const char* led : {"", "LinkDegraded", "Straggler", "CompressionBackoff", ""}) {
-    probe_.Event({.reason = "Replanned"});
-    if (*led != 0) probe_.Event({.reason = led});
+    run_metrics_.Event({.reason = "Replanned"});
+    if (*led != 0) run_metrics_.Event({.reason = led});
   }
   for (const char* reason : {"executor_lost", "link_degraded", "straggler", "compression_backoff", "other"}) {
     EXPECT_DOUBLE_EQ(replanned(reason), 1) << reason;
@@ -227,21 +228,21 @@ TEST_F(RunMetricsTest, NewPlansAreCountedByWhatLedToThem) {
 }
 
 TEST_F(RunMetricsTest, WhatHasBeenDealtWithLeadsToNoPlan) {
-  for (const char* led : {"LinkDegraded", "LinkRecovered", "Straggler", "StragglerRecovered"}) probe_.Event({.reason = led});
-  probe_.Event({.reason = "ExecutorLost"});  // a spare
-  probe_.Event({.reason = "Replanned"});
-  probe_.Event({.reason = "ExecutorLost", .stage = 1});
-  probe_.Event({.reason = "SpareActivated"});
-  probe_.Event({.reason = "Replanned"});
+  for (const char* led : {"LinkDegraded", "LinkRecovered", "Straggler", "StragglerRecovered"}) run_metrics_.Event({.reason = led});
+  run_metrics_.Event({.reason = "ExecutorLost"});  // a spare
+  run_metrics_.Event({.reason = "Replanned"});
+  run_metrics_.Event({.reason = "ExecutorLost", .stage = 1});
+  run_metrics_.Event({.reason = "SpareActivated"});
+  run_metrics_.Event({.reason = "Replanned"});
   EXPECT_DOUBLE_EQ(Value("replans_total{reason=\"other\"}"), 2);
 }
 
 TEST_F(RunMetricsTest, CheckpointsHaveAnAgeADurationAndASize) {
-  probe_.ShardWritten(10, 2);  // begun at 98
+  run_metrics_.ShardWritten(10, 2);  // begun at 98
   now_s_ = 101;
-  probe_.ShardWritten(10, 1);
+  run_metrics_.ShardWritten(10, 1);
   now_s_ = 103;
-  probe_.CheckpointCommitted(10, 4'096);
+  run_metrics_.CheckpointCommitted(10, 4'096);
   now_s_ = 110;
   EXPECT_DOUBLE_EQ(Value("checkpoint_age_seconds"), 7);
   EXPECT_DOUBLE_EQ(Value("checkpoint_bytes"), 4'096);
@@ -257,12 +258,12 @@ TEST_F(RunMetricsTest, TheAgeOfACheckpointThatNeverCameCountsFromTheFirstStep) {
   const auto age = [](metrics::Registry& registry) { return ValueIn(registry, "checkpoint_age_seconds"); };
   now_s_ = 200;
   EXPECT_TRUE(std::isnan(age(saving))) << "executors are awaited";
-  for (RunMetrics* probe : {&probe_, &saves, &stores}) probe->Step(Step(1, 1));
+  for (RunMetrics* each : {&run_metrics_, &saves, &stores}) each->Step(Step(1, 1));
   now_s_ = 230;
-  for (RunMetrics* probe : {&probe_, &saves, &stores}) probe->Step(Step(2, 1));
+  for (RunMetrics* each : {&run_metrics_, &saves, &stores}) each->Step(Step(2, 1));
   EXPECT_DOUBLE_EQ(age(saving), 30);
   EXPECT_TRUE(std::isnan(age(registry_))) << "it saves none";
-  for (RunMetrics* probe : {&saves, &stores}) probe->CheckpointCommitted(2, 4'096);
+  for (RunMetrics* each : {&saves, &stores}) each->CheckpointCommitted(2, 4'096);
   now_s_ = 240;
   EXPECT_DOUBLE_EQ(age(saving), 10);
   EXPECT_DOUBLE_EQ(age(storing), 40) << "it is not in the store";
@@ -280,42 +281,42 @@ TEST_F(RunMetricsTest, TheAgeOfACheckpointThatNeverCameCountsFromTheFirstStep) {
 TEST_F(RunMetricsTest, ACheckpointIsOnThePageWhenItIsWhereTheJobKeepsThem) {
   metrics::Registry registry("test", "0");
   RunMetrics elsewhere(registry, {.kept_elsewhere = true});
-  for (RunMetrics* probe : {&probe_, &elsewhere}) probe->CheckpointCommitted(10, 4'096);
-  EXPECT_THAT(probe_.ProgressJson(), ::testing::HasSubstr(R"("checkpoint_step":10)"));
+  for (RunMetrics* each : {&run_metrics_, &elsewhere}) each->CheckpointCommitted(10, 4'096);
+  EXPECT_THAT(run_metrics_.ProgressJson(), ::testing::HasSubstr(R"("checkpoint_step":10)"));
   EXPECT_THAT(elsewhere.ProgressJson(), ::testing::Not(::testing::HasSubstr("checkpoint_step")));
   elsewhere.CheckpointKept(10);
   EXPECT_THAT(elsewhere.ProgressJson(), ::testing::HasSubstr(R"("checkpoint_step":10)"));
 }
 
 TEST_F(RunMetricsTest, AnExecutorHasAnAgeWhileItIsThere) {
-  probe_.Heard("a");
+  run_metrics_.Heard("a");
   now_s_ = 104;
   EXPECT_DOUBLE_EQ(Value("heartbeat_age_seconds{device=\"a\"}"), 4);
-  probe_.Heard("a");
+  run_metrics_.Heard("a");
   EXPECT_DOUBLE_EQ(Value("heartbeat_age_seconds{device=\"a\"}"), 0);
-  probe_.Left("a");
+  run_metrics_.Left("a");
   EXPECT_TRUE(std::isnan(Value("heartbeat_age_seconds{device=\"a\"}")));
 }
 
 // A run of two executors and a spare, driven through its state machine.
-TEST_F(RunMetricsTest, MembershipAndRecoveryFollowTheRun) {
+TEST_F(RunMetricsTest, ExecutorsAndRecoveryFollowTheRun) {
   broker::RunState state({.expected = {"a", "b", "c"}, .total_steps = 5});
   const auto feed = [&](const broker::Event& event) {
     for (const broker::Action& action : state.On(event)) {
-      if (std::holds_alternative<broker::PublishPlan>(action)) probe_.Plan(state.plan());
-      if (const auto* step = std::get_if<broker::PublishStep>(&action)) probe_.Step(step->record);
+      if (std::holds_alternative<broker::PublishPlan>(action)) run_metrics_.Plan(state.plan());
+      if (const auto* step = std::get_if<broker::PublishStep>(&action)) run_metrics_.Step(step->record);
     }
-    probe_.State(state);
+    run_metrics_.State(state);
   };
   for (const char* name : {"a", "b", "c"})
-    feed(broker::Joined{.member = {.name = name, .incarnation = 1, .site = "s", .spare = *name == 'c'}});
+    feed(broker::ExecutorJoined{.executor = {.name = name, .incarnation = 1, .site = "s", .spare = *name == 'c'}});
   for (const char* name : {"a", "b", "c"}) feed(broker::Calibrated{.name = name, .profile_document = "{}"});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 3) << "nobody has a stage before there is a plan";
   feed(broker::LinkProbed{.link = {.src = "a", .dst = "b"}});
   ASSERT_EQ(state.phase(), broker::Phase::kPlanning);
   broker::RunPlan plan = PlanOn({"a", "b"}, 1);
   feed(broker::Planned{.id = 1, .plan = plan});
-  for (const char* name : {"a", "b"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
+  for (const char* name : {"a", "b"}) feed(broker::StageReady{.epoch = state.epoch(), .name = name});
   feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(1, 1)});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"active\"}"), 2);
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 1);
@@ -323,15 +324,15 @@ TEST_F(RunMetricsTest, MembershipAndRecoveryFollowTheRun) {
   EXPECT_DOUBLE_EQ(Value("recoveries_total"), 0);
 
   now_s_ = 200;
-  feed(broker::Left{.name = "b", .incarnation = 1, .why = "killed"});
+  feed(broker::ExecutorLeft{.name = "b", .incarnation = 1, .why = "killed"});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 1);
   now_s_ = 205;
-  feed(broker::Ended{.epoch = state.epoch(), .name = "a", .last_step = 1, .status = absl::CancelledError("told to")});
+  feed(broker::StageEnded{.epoch = state.epoch(), .name = "a", .last_step = 1, .status = absl::CancelledError("told to")});
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"lost\"}"), 0) << "the spare has taken the stage";
   EXPECT_DOUBLE_EQ(Value("nodes{state=\"spare\"}"), 0);
   plan.devices = {"a", "c"};
   feed(broker::Planned{.id = 2, .plan = plan});
-  for (const char* name : {"a", "c"}) feed(broker::Ready{.epoch = state.epoch(), .name = name});
+  for (const char* name : {"a", "c"}) feed(broker::StageReady{.epoch = state.epoch(), .name = name});
   EXPECT_DOUBLE_EQ(Value("recoveries_total"), 0) << "no step has been made yet";
   now_s_ = 212;
   feed(broker::StepDone{.epoch = state.epoch(), .name = "a", .record = Step(1, 1)});

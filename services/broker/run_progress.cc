@@ -97,17 +97,17 @@ void RunProgress::State(const broker::RunState& state) {
   phase_ = broker::Name(state.phase());
   if (waiting_.has_value() && !WaitOf(waiting_->reason)->waits(state.phase())) waiting_.reset();
   epoch_ = state.epoch();
-  members_ = state.members().size();
+  executors_ = state.executors().size();
 }
 
-void RunProgress::RepresentativeLinks(const broker::PlanMonitor::Ends& links) {
+void RunProgress::RepresentativeLinks(const broker::PlanMonitor::LinkSet& links) {
   const base::MutexLock lock(mutex_);
   if (representative_links_ != links) representative_links_ = links;
 }
 
 std::string RunProgress::Json() const {
   const base::MutexLock lock(mutex_);
-  json object = {{"phase", phase_}, {"epoch", epoch_}, {"executors", members_}, {"steps", total_steps_}, {"recoveries", recoveries_}};
+  json object = {{"phase", phase_}, {"epoch", epoch_}, {"executors", executors_}, {"steps", total_steps_}, {"recoveries", recoveries_}};
   object["step"] = last_.has_value() ? last_->step : 0;
   if (last_.has_value()) {
     if (last_->counted > 0) Put(object, "loss", static_cast<double>(last_->loss));
@@ -127,9 +127,9 @@ std::string RunProgress::Json() const {
       stages[static_cast<size_t>(plan_.StageOf(static_cast<int>(rank)))].push_back(plan_.devices[rank]);
     }
   }
-  if (plan_.executors > 0 && plan_.wanted > 0) {
+  if (plan_.executors > 0 && plan_.desired_executors > 0) {
     object["plan_executors"] = plan_.executors;
-    object["wanted_executors"] = plan_.wanted;
+    object["wanted_executors"] = plan_.desired_executors;
   }
 
   // The slowest link is the one on which the bytes of a step take longest at the rate that was measured.

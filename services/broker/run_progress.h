@@ -33,7 +33,7 @@ class RunProgress {
   void Step(const broker::StepRecord& record, double recent_step_seconds);
   void StageTimes(const std::string& device, const v1::StageTimes& times);
   // Links whose rate is that of their wire: one of the others is never the slowest.
-  void RepresentativeLinks(const broker::PlanMonitor::Ends& links);
+  void RepresentativeLinks(const broker::PlanMonitor::LinkSet& links);
   // The newest checkpoint that is where the job keeps them.
   void CheckpointKept(int64_t step);
   void Recovered();
@@ -55,7 +55,7 @@ class RunProgress {
   std::optional<Wait> waiting_ ABSL_GUARDED_BY(mutex_);
   std::string phase_ ABSL_GUARDED_BY(mutex_) = "starting";
   uint32_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t members_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t executors_ ABSL_GUARDED_BY(mutex_) = 0;
   broker::RunPlan plan_ ABSL_GUARDED_BY(mutex_);
   std::optional<broker::StepRecord> last_ ABSL_GUARDED_BY(mutex_);
   double recent_step_s_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -63,7 +63,7 @@ class RunProgress {
     double bytes_per_s = 0, rtt_s = 0;  // 0: not yet
   };
   std::map<std::pair<std::string, std::string>, Measured> measured_ ABSL_GUARDED_BY(mutex_);  // by source and destination
-  broker::PlanMonitor::Ends representative_links_ ABSL_GUARDED_BY(mutex_);                    // of those, the ones that measure their wire
+  broker::PlanMonitor::LinkSet representative_links_ ABSL_GUARDED_BY(mutex_);                 // of those, the ones that measure their wire
   std::optional<int64_t> checkpoint_step_ ABSL_GUARDED_BY(mutex_);
   int64_t recoveries_ ABSL_GUARDED_BY(mutex_) = 0;
   RunEvents events_ ABSL_GUARDED_BY(mutex_);

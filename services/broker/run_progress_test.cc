@@ -55,7 +55,7 @@ TEST(RunProgressTest, APlanSaysForHowManyOfTheExecutorsItWasMade) {
   RunProgress progress(100, 1);
   progress.Plan({.devices = {"a", "b"}});
   EXPECT_FALSE(Page(progress).contains("plan_executors")) << "an earlier broker's journal does not say";
-  progress.Plan({.devices = {"a", "b"}, .executors = 2, .wanted = 3});
+  progress.Plan({.devices = {"a", "b"}, .executors = 2, .desired_executors = 3});
   EXPECT_EQ(Page(progress)["plan_executors"], 2);
   EXPECT_EQ(Page(progress)["wanted_executors"], 3);
 }
@@ -126,7 +126,7 @@ TEST_F(RunProgressWaitTest, WaitLastsUntilAStepIsMade) {
 TEST_F(RunProgressWaitTest, WaitIsOverWithItsPhase) {
   const broker::RunState gathers({.total_steps = 100});
   broker::RunState measures({.expected = {"a"}, .total_steps = 100});
-  (void)measures.On(broker::Joined{.member = {.name = "a", .incarnation = 1}});
+  (void)measures.On(broker::ExecutorJoined{.executor = {.name = "a", .incarnation = 1}});
   ASSERT_EQ(gathers.phase(), broker::Phase::kGathering);
   ASSERT_EQ(measures.phase(), broker::Phase::kCalibrating);
   progress_.Event({.reason = "WaitingForExecutors", .message = "the run waits for c"});

@@ -14,14 +14,14 @@ absl::StatusOr<RetentionMessages> RetentionMessagesUpTo(const broker::RunState& 
   // What a device that was lost has reported may become a checkpoint until the next epoch begins.
   const broker::Phase phase = state.phase();
   if (phase != broker::Phase::kRunning && phase != broker::Phase::kFinishing) return orders;
-  std::vector<const broker::Member*> holders;
-  for (const auto& [name, member] : state.members()) {
-    if (member.holds_shards) holders.push_back(&member);
+  std::vector<const broker::Executor*> holders;
+  for (const auto& [name, executor] : state.executors()) {
+    if (executor.holds_shards) holders.push_back(&executor);
   }
   if (holders.empty()) return orders;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto folders, checkpoint::SiteFoldersOf(directory));
   std::set<std::string> notified_sites;
-  for (const broker::Member* const holder : holders) {
+  for (const broker::Executor* const holder : holders) {
     v1::BrokerMessage message;
     v1::KeepShards& keep = *message.mutable_keep_shards();
     keep.set_epoch(state.epoch());
@@ -31,13 +31,13 @@ absl::StatusOr<RetentionMessages> RetentionMessagesUpTo(const broker::RunState& 
       for (const std::string& folder : found->second) keep.add_site_folders(folder);
     }
     keep.set_of_others(notified_sites.insert(holder->site).second);
-    for (const auto& [name, member] : state.members()) keep.add_present(name);
+    for (const auto& [name, executor] : state.executors()) keep.add_present(name);
     orders.emplace_back(holder->name, std::move(message));
   }
   return orders;
 }
 
-void AddSiteFiles(const std::string& checkpoint, const broker::Member& executor, v1::Assign& assign) {
+void AddSiteFiles(const std::string& checkpoint, const broker::Executor& executor, v1::Assign& assign) {
   if (checkpoint.empty() || !executor.holds_shards) return;
   const absl::StatusOr<checkpoint::Manifest> manifest = checkpoint::LoadManifest(checkpoint);
   if (!manifest.ok()) return;  // the stages' error

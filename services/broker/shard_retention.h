@@ -21,6 +21,6 @@ using RetentionMessages = std::vector<std::pair<std::string, v1::BrokerMessage>>
 absl::StatusOr<RetentionMessages> RetentionMessagesUpTo(const broker::RunState& state, const std::string& directory, int64_t step);
 
 // The files of `checkpoint` that lie in the executor's own site, if it holds shards there.
-void AddSiteFiles(const std::string& checkpoint, const broker::Member& executor, v1::Assign& assign);
+void AddSiteFiles(const std::string& checkpoint, const broker::Executor& executor, v1::Assign& assign);
 
 }  // namespace fusionllm::services

@@ -15,7 +15,7 @@ namespace fusionllm::services {
 
 class ExecutorMetrics {
  public:
-  // `device` is this executor's name. `registry` must outlive the probe, and may be scraped only while the probe lives.
+  // `device` is this executor's name. `registry` must outlive it, and may be scraped only while it lives.
   ExecutorMetrics(metrics::Registry& registry, std::string device);
 
   void MemoryLimit(int64_t bytes) const { memory_.Set(static_cast<double>(bytes), {"limit"}); }

@@ -23,11 +23,11 @@ v1::StageTimes Times(double forward, int64_t tensor_bytes) {
 
 TEST(ExecutorMetricsTest, TellsOfTheStageAndItsMemory) {
   metrics::Registry registry("test", "0");
-  ExecutorMetrics probe(registry, "a");
+  ExecutorMetrics executor_metrics(registry, "a");
   EXPECT_THAT(registry.Text(), Not(HasSubstr("fusionllm_stage")));
-  probe.MemoryLimit(1'000);
-  probe.NewStage(600);
-  probe.Step(2, Times(0.25, 4'096), 0.5);
+  executor_metrics.MemoryLimit(1'000);
+  executor_metrics.NewStage(600);
+  executor_metrics.Step(2, Times(0.25, 4'096), 0.5);
   const std::string text = registry.Text();
   for (const char* line : {"fusionllm_device_memory_bytes{kind=\"limit\"} 1000\n", "fusionllm_device_memory_bytes{kind=\"planned\"} 600\n",
                            "fusionllm_stage_compute_seconds{dir=\"forward\",stage=\"2\"} 0.25\n", "fusionllm_data_wait_seconds 0.5\n",
@@ -39,11 +39,11 @@ TEST(ExecutorMetricsTest, TellsOfTheStageAndItsMemory) {
 
 TEST(ExecutorMetricsTest, ANewStageLeavesNothingOfTheOldOneButItsBytes) {
   metrics::Registry registry("test", "0");
-  ExecutorMetrics probe(registry, "a");
-  probe.NewStage(600);
-  probe.Step(0, Times(0.25, 4'096), 0.5);
-  probe.NewStage(700);
-  probe.Step(1, Times(0.5, 100), -1);
+  ExecutorMetrics executor_metrics(registry, "a");
+  executor_metrics.NewStage(600);
+  executor_metrics.Step(0, Times(0.25, 4'096), 0.5);
+  executor_metrics.NewStage(700);
+  executor_metrics.Step(1, Times(0.5, 100), -1);
   const std::string text = registry.Text();
   EXPECT_THAT(text, HasSubstr("fusionllm_stage_compute_seconds{dir=\"forward\",stage=\"1\"} 0.5\n"));
   EXPECT_THAT(text, HasSubstr("fusionllm_link_bytes_total{class=\"tensor\",dst=\"b\",src=\"a\"} 4196\n"));

@@ -188,10 +188,11 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
     if (opened.ok()) gpu = *std::move(opened);
   }
   AddGpuMetrics(registry, gpu);
-  ExecutorMetrics probe(registry, host_options.name);
+  ExecutorMetrics executor_metrics(registry, host_options.name);
   BrokerSession session(session_options);
   CheckpointClient checkpoints({.address = session_options.address, .credentials = credentials->channel, .executor = host_options.name});
-  StageHost host(host_options, **data_plane, checkpoints, probe, [&](v1::ExecutorMessage message) { session.Report(std::move(message)); });
+  StageHost host(host_options, **data_plane, checkpoints, executor_metrics,
+                 [&](v1::ExecutorMessage message) { session.Report(std::move(message)); });
   // The stage's own thread may rightly be busy or wait for hours: alive is who still talks to the broker and to whom the stage answers.
   daemon::LoopCheck alive("the session with the broker", [&](std::function<void()> task) {
     session.Post([&host, task = std::move(task)] {

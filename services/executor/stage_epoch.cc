@@ -63,10 +63,10 @@ runtime::MessagePort& JoinNetwork(const StageSetting& setting, const v1::Assign&
 
 // The group ends with the inbox, who ever cancels that and whatever it is waiting for.
 void MakeGroup(const StageSetting& setting, runtime::MessagePort& port, StageEpoch& epoch) {
-  const collective::Membership member{
+  const collective::GroupRank group_rank{
       .group = absl::StrCat("stage-", epoch.stage), .epoch = epoch.number, .rank = epoch.replica, .size = epoch.replicas};
   epoch.channel = std::make_unique<ReplicaChannel>(port, *epoch.inbox, epoch.stages, epoch.replica, epoch.replicas);
-  epoch.group = std::make_shared<collective::DeferredCommunicator>(member, setting.backend.memory());
+  epoch.group = std::make_shared<collective::DeferredCommunicator>(group_rank, setting.backend.memory());
   epoch.inbox->WhenCancelled([group = std::weak_ptr(epoch.group)](const absl::Status& why) {
     if (const auto alive = group.lock(); alive != nullptr) alive->Abort(why);
   });
@@ -195,7 +195,7 @@ absl::Status MeetReplicas(const StageSetting& setting, StageEpoch& epoch) {
   const plan::Stage& stage = epoch.plan.stages[static_cast<size_t>(epoch.stage)];
   const StageChain chain{.replicas = stage.chain, .chunk_bytes = stage.chunk_bytes};
   return epoch.group->Meet([&](std::stop_token stop) {
-    return JoinGroup(epoch.group->membership(), setting.backend, *epoch.channel, chain, epoch.group_is_near, std::move(stop));
+    return JoinGroup(epoch.group->group_rank(), setting.backend, *epoch.channel, chain, epoch.group_is_near, std::move(stop));
   });
 }
 

@@ -14,10 +14,10 @@
 namespace fusionllm::services {
 namespace {
 
-// The broker watches the progress of steps and ends an epoch that makes none: it knows how long they take, the members do not.
+// The broker watches the progress of steps and ends an epoch that makes none: it knows how long they take, the ranks do not.
 constexpr collective::Timeouts kTimeouts = {.to_join = absl::Minutes(2), .per_call = absl::Hours(24)};
 
-void OfferNccl([[maybe_unused]] const collective::Membership& member, kernels::Backend& backend, bool near,
+void OfferNccl([[maybe_unused]] const collective::GroupRank& group_rank, kernels::Backend& backend, bool near,
                collective::ChannelGroupOptions& options) {
   if (backend.memory().on_host()) {
     options.why_not_fast = "it computes on a CPU";
@@ -36,23 +36,23 @@ void OfferNccl([[maybe_unused]] const collective::Membership& member, kernels::B
   }
   options.fast = collective::FastTransport{.kind = "nccl",
                                            .device = collective::CardOf(device, nccl),
-                                           .join = [member, &device, nccl](collective::Rendezvous& rendezvous, std::stop_token stop) {
-                                             return collective::JoinNccl(rendezvous, member, device, nccl, std::move(stop));
+                                           .join = [group_rank, &device, nccl](collective::Rendezvous& rendezvous, std::stop_token stop) {
+                                             return collective::JoinNccl(rendezvous, group_rank, device, nccl, std::move(stop));
                                            }};
 #endif
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
+absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::GroupRank& group_rank, kernels::Backend& backend,
                                                                     collective::PointToPointChannel& channel, const StageChain& chain,
                                                                     bool near, std::stop_token stop) {
   collective::ChannelGroupOptions options{
       .timeout = kTimeouts, .chain = chain.replicas, .chunk_bytes = static_cast<size_t>(chain.chunk_bytes)};
-  OfferNccl(member, backend, near, options);
+  OfferNccl(group_rank, backend, near, options);
   std::string account;
   FUSIONLLM_ASSIGN_OR_RETURN(auto communicator,
-                             collective::JoinOverChannel(member, backend.memory(), channel, options, std::move(stop), &account));
+                             collective::JoinOverChannel(group_rank, backend.memory(), channel, options, std::move(stop), &account));
   base::Log(base::LogLevel::kInfo, account);
   return communicator;
 }

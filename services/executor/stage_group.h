@@ -21,7 +21,7 @@ struct StageChain {
 
 // Blocks until all replicas have called this; on the thread that uses the back end, which must outlive the communicator, as must `channel`.
 // `near`: all of them are in one site. Errors: collective::JoinOverChannel's.
-absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::Membership& member, kernels::Backend& backend,
+absl::StatusOr<std::unique_ptr<collective::Communicator>> JoinGroup(const collective::GroupRank& group_rank, kernels::Backend& backend,
                                                                     collective::PointToPointChannel& channel, const StageChain& chain,
                                                                     bool near, std::stop_token stop);
 

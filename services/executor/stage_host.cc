@@ -49,12 +49,12 @@ std::string ContentsOf(const data::FilesRead& files, int64_t samples) {
 
 }  // namespace
 
-StageHost::StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ExecutorMetrics& probe,
+StageHost::StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ExecutorMetrics& executor_metrics,
                      ReportFunction report)
     : options_(std::move(options)),
       data_plane_(data_plane),
       checkpoints_(checkpoints),
-      probe_(probe),
+      executor_metrics_(executor_metrics),
       report_(std::move(report)),
       site_(options_.site.empty() ? options_.name : options_.site),
       worker_([this] { Work(); }) {}
@@ -243,7 +243,7 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
     }
     FUSIONLLM_RETURN_IF_ERROR(data_plane_.Emulate(links, absl::StrCat(welcome.output_directory(), "/links.state")));
   }
-  probe_.MemoryLimit(memory_bytes_);
+  executor_metrics_.MemoryLimit(memory_bytes_);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string backend_name, BackendFor(job));
   FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::CreateBackend(backend_name, {.threads = threads_, .deterministic = !options_.fastest}));
   base::Log(base::LogLevel::kInfo, backend->Describe());
@@ -374,7 +374,7 @@ void StageHost::Assign(const v1::Assign& assign) {
     const auto planned_bytes = static_cast<int64_t>(epoch_->executor->memory().total());
     for (const std::string& name : epoch_->residuals) ready.add_residuals(name);
     ready.set_predicted_memory_bytes(planned_bytes);
-    probe_.NewStage(planned_bytes);
+    executor_metrics_.NewStage(planned_bytes);
   } else {
     ready.set_code(static_cast<int>(epoch.status().code()));
     ready.set_error(std::string(epoch.status().message()));

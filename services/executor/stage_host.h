@@ -58,7 +58,8 @@ class StageHost {
  public:
   using ReportFunction = std::function<void(v1::ExecutorMessage)>;
   // What is borrowed must outlive the host.
-  StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ExecutorMetrics& probe, ReportFunction report);
+  StageHost(HostOptions options, DataPlane& data_plane, CheckpointClient& checkpoints, ExecutorMetrics& executor_metrics,
+            ReportFunction report);
   ~StageHost();
 
   v1::Hello Hello() const;
@@ -91,7 +92,7 @@ class StageHost {
   const HostOptions options_;
   DataPlane& data_plane_;
   CheckpointClient& checkpoints_;
-  ExecutorMetrics& probe_;
+  ExecutorMetrics& executor_metrics_;
   const ReportFunction report_;
   std::string site_;  // the worker's, which writes it under mutex_
 

@@ -107,7 +107,7 @@ void StageHost::ReportStep(StageEpoch& epoch, const runtime::StageStepTimes& tim
   }
   if (epoch.stage == 0 && epoch.replica == 0) report_(StepReportOf(epoch));
   v1::ExecutorMessage report = TimesReportOf(epoch, times, memory_at_join_, data_plane_);
-  probe_.Step(epoch.stage, report.times(), epoch.data.wraps() ? epoch.data.TakeSeconds() : -1);
+  executor_metrics_.Step(epoch.stage, report.times(), epoch.data.wraps() ? epoch.data.TakeSeconds() : -1);
   report_(std::move(report));
 }
 

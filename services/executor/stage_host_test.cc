@@ -36,8 +36,8 @@ class StageHostTest : public ::testing::Test {
   const std::unique_ptr<DataPlane> data_plane_ = *DataPlane::Create({.name = "a"}, credentials_);
   CheckpointClient checkpoints_{{.address = "127.0.0.1:0", .credentials = credentials_.channel, .executor = "a"}};
   metrics::Registry registry_{"test", "0"};
-  ExecutorMetrics probe_{registry_, "a"};
-  StageHost host_{{.name = "a"}, *data_plane_, checkpoints_, probe_, [this](v1::ExecutorMessage message) {
+  ExecutorMetrics executor_metrics_{registry_, "a"};
+  StageHost host_{{.name = "a"}, *data_plane_, checkpoints_, executor_metrics_, [this](v1::ExecutorMessage message) {
                     const std::lock_guard lock(mutex_);
                     reports_.push_back(std::move(message));
                     news_.notify_all();
@@ -58,7 +58,7 @@ class StageHostInASiteTest : public StageHostTest {
   // A process of an executor that a broker has welcomed.
   std::unique_ptr<StageHost> Welcomed(uint64_t incarnation, const std::string& shards_id) {
     auto host = std::make_unique<StageHost>(HostOptions{.name = "a", .site_checkpoints = site_, .incarnation = incarnation}, *data_plane_,
-                                            checkpoints_, probe_, [this](v1::ExecutorMessage message) {
+                                            checkpoints_, executor_metrics_, [this](v1::ExecutorMessage message) {
                                               const std::lock_guard lock(mutex_);
                                               reports_.push_back(std::move(message));
                                               news_.notify_all();

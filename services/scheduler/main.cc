@@ -48,8 +48,8 @@ int Main(int argc, char** argv) {
   if (!credentials.ok()) return daemon::ReportError(credentials.status(), daemon::kExitBadInput);
   metrics::Registry registry(kProgram, kBuildVersion);
   daemon::AddProcessMetrics(registry);
-  const PlanMetrics probe(registry);
-  SchedulerService service(probe, options);
+  const PlanMetrics plan_metrics(registry);
+  SchedulerService service(plan_metrics, options);
   grpc::ServerBuilder builder;
   builder.RegisterService(&service);
   builder.SetResourceQuota(grpc::ResourceQuota("scheduler").SetMaxThreads(kMaxThreads));

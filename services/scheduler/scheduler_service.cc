@@ -83,9 +83,9 @@ absl::StatusOr<SchedulerService::PlanInput> SchedulerService::Read(const grpc::S
 template <typename Answer>
 absl::StatusOr<Answer> SchedulerService::Search(const grpc::ServerContext& context, const std::function<absl::StatusOr<Answer>()>& search) {
   const Counted counted(searching_);
-  probe_.SearchStarted();
+  plan_metrics_.SearchStarted();
   absl::StatusOr<Answer> answer = search();
-  probe_.SearchFinished();
+  plan_metrics_.SearchFinished();
   if (absl::IsCancelled(answer.status())) FUSIONLLM_RETURN_IF_ERROR(CheckNotCancelled(context));  // says why
   return answer;
 }
@@ -105,7 +105,7 @@ grpc::Status SchedulerService::Serve(absl::string_view what, const PlanCall& que
     return grpc::Status::OK;
   }();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  probe_.CountCall(status, refused, seconds);
+  plan_metrics_.CountCall(status, refused, seconds);
   base::Log(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED ? base::LogLevel::kInfo : base::LogLevel::kWarning,
             absl::StrFormat("%s was %s after %.3f s%s%s", what, refused ? "refused" : (status.ok() ? "made" : "not made"), seconds,
                             status.ok() ? "" : ": ", status.error_message()));

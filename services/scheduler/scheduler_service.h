@@ -26,8 +26,9 @@ struct SchedulerOptions {
 
 class SchedulerService final : public v1::Scheduler::Service {
  public:
-  // `probe` must outlive the service.
-  explicit SchedulerService(const PlanMetrics& probe, SchedulerOptions options = {}) : options_(options), probe_(probe) {}
+  // `plan_metrics` must outlive the service.
+  explicit SchedulerService(const PlanMetrics& plan_metrics, SchedulerOptions options = {})
+      : options_(options), plan_metrics_(plan_metrics) {}
 
   // Ends the searches in progress and turns later calls away, all with UNAVAILABLE; returns at once.
   void Stop() { stopping_ = true; }
@@ -58,7 +59,7 @@ class SchedulerService final : public v1::Scheduler::Service {
   grpc::Status Serve(absl::string_view what, const PlanCall& question);
 
   const SchedulerOptions options_;
-  const PlanMetrics& probe_;
+  const PlanMetrics& plan_metrics_;
   std::atomic<int> taken_{0};  // places of max_concurrent
   std::atomic<int> searching_{0};
   std::atomic<bool> stopping_{false};

@@ -154,8 +154,8 @@ class SchedulerServiceTest : public ::testing::Test {
   }
 
   metrics::Registry registry_{"test", "0"};
-  const PlanMetrics probe_{registry_};
-  SchedulerService service_{probe_, {.max_concurrent = 1}};
+  const PlanMetrics plan_metrics_{registry_};
+  SchedulerService service_{plan_metrics_, {.max_concurrent = 1}};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Scheduler::Stub> stub_;
 };

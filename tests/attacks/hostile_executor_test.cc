@@ -293,7 +293,7 @@ class ForgingExecutor {
                .build_version = services::kBuildVersion,
                .device = kernels::ChooseDevice("auto")->backend,
                .access = {.closed = true}},
-              *data_plane_, checkpoints_, probe_, [this](v1::ExecutorMessage report) { Report(std::move(report)); }),
+              *data_plane_, checkpoints_, executor_metrics_, [this](v1::ExecutorMessage report) { Report(std::move(report)); }),
         runner_([this] {
           status_ = session_.Run([this] { return host_.Hello(); }, [this](const v1::BrokerMessage& message) { OnMessage(message); });
         }) {}
@@ -391,7 +391,7 @@ class ForgingExecutor {
   const int64_t steps_;  // of the run
   const uint64_t incarnation_ = static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()));
   metrics::Registry registry_{"test", "0"};
-  services::ExecutorMetrics probe_{registry_, kName};
+  services::ExecutorMetrics executor_metrics_{registry_, kName};
   const std::unique_ptr<services::DataPlane> data_plane_;
   runtime::MessagePort& port_;
   services::CheckpointClient checkpoints_;

@@ -94,7 +94,7 @@ class SimulatedRun {
     std::erase_if(scheduled_, [&](const ScheduledAction& scheduled) {
       return IsTo(name, scheduled.action);
     });  // a later life of it knows nothing of them
-    if (!Ended()) Feed(broker::Left{.name = name, .incarnation = incarnation, .why = why});
+    if (!Ended()) Feed(broker::ExecutorLeft{.name = name, .incarnation = incarnation, .why = why});
   }
   bool IsHere(const std::string& name) const { return here_.contains(name); }
   // The two do not reach each other, though both reach the broker.

@@ -41,8 +41,9 @@ class RunStateHarness {
       : state(std::move(options)), stage_devices(std::move(stage_devices)) {}
 
   void Join(const std::string& name, bool spare = false, int64_t memory = 100, uint64_t incarnation = 1) {
-    Feed(Joined{
-        .member = {.name = name, .incarnation = incarnation, .site = name.substr(0, 1), .spare = spare, .pid = 7, .memory_bytes = memory}});
+    Feed(ExecutorJoined{
+        .executor = {
+            .name = name, .incarnation = incarnation, .site = name.substr(0, 1), .spare = spare, .pid = 7, .memory_bytes = memory}});
   }
 
   void Feed(const Event& event) {
@@ -84,7 +85,7 @@ class RunStateHarness {
 
   void EndAll(int64_t step) {
     const std::vector<std::string> devices = state.plan().devices;  // the last end may lead to another plan
-    for (const std::string& device : devices) Feed(Ended{.epoch = state.epoch(), .name = device, .last_step = step});
+    for (const std::string& device : devices) Feed(StageEnded{.epoch = state.epoch(), .name = device, .last_step = step});
   }
 
   // The stages do as SendStop asked them.
@@ -116,7 +117,7 @@ class RunStateHarness {
       for (const std::string& device : stage_devices) {
         if (std::find(ask->devices.begin(), ask->devices.end(), device) != ask->devices.end()) plan.devices.push_back(device);
       }
-      if (ask->figures_only) plan.devices = ask->in_force->devices;
+      if (ask->figures_only) plan.devices = ask->current_plan->devices;
       if (refine_plan) refine_plan(*ask, plan);
       if (plan.plan.stages.empty()) SetStages(plan, {}, kPlannedMemoryBytes);
       if (std::optional<PlanRefused> refusal = refuse ? refuse(*ask) : std::nullopt; refusal.has_value()) {
@@ -135,9 +136,9 @@ class RunStateHarness {
         answers.push_back(Planned{.id = ask->id, .plan = plan});
       }
     }
-    if (const auto* assign = std::get_if<SendAssign>(&action)) answers.push_back(Ready{.epoch = assign->epoch, .name = assign->name});
+    if (const auto* assign = std::get_if<SendAssign>(&action)) answers.push_back(StageReady{.epoch = assign->epoch, .name = assign->name});
     if (const auto* abort = std::get_if<SendAbort>(&action)) {
-      answers.push_back(Ended{.epoch = abort->epoch, .name = abort->name, .status = absl::CancelledError(abort->why)});
+      answers.push_back(StageEnded{.epoch = abort->epoch, .name = abort->name, .status = absl::CancelledError(abort->why)});
     }
     if (const auto* commit = std::get_if<CommitCheckpoint>(&action)) {
       answers.push_back(CheckpointCommitted{.step = commit->step, .path = "step-" + std::to_string(commit->step)});

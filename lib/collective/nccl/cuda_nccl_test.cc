@@ -17,7 +17,7 @@ namespace {
 using kernels::cuda::Device;
 using testing::CommunicatorConformance;
 using testing::Implementation;
-using testing::Member;
+using testing::TestRank;
 
 absl::Status RealCards(size_t count) {
   FUSIONLLM_ASSIGN_OR_RETURN(const auto devices, kernels::cuda::Devices());
@@ -27,9 +27,9 @@ absl::Status RealCards(size_t count) {
   return NcclLibrary::Load(NcclOptions().libraries).status();
 }
 
-class MemberOnCard final : public Member {
+class RankOnCard final : public TestRank {
  public:
-  MemberOnCard(std::unique_ptr<Device> device, std::unique_ptr<Communicator> communicator)
+  RankOnCard(std::unique_ptr<Device> device, std::unique_ptr<Communicator> communicator)
       : device_(std::move(device)), communicator_(std::move(communicator)) {}
   Communicator& communicator() override { return *communicator_; }
 
@@ -61,11 +61,11 @@ TEST(CudaNcclTest, AGroupOfOneAddsUp) {
   EXPECT_EQ(sums, values);
 }
 
-absl::StatusOr<std::unique_ptr<Member>> JoinOnCardOfItsOwn(Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
-                                                           std::stop_token stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(auto device, Device::Open(member.rank));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinNccl(rendezvous, member, *device, {.timeout = timeout}, std::move(stop)));
-  return std::make_unique<MemberOnCard>(std::move(device), std::move(joined));
+absl::StatusOr<std::unique_ptr<TestRank>> JoinOnCardOfItsOwn(Rendezvous& rendezvous, const GroupRank& group_rank, const Timeouts& timeout,
+                                                             std::stop_token stop) {
+  FUSIONLLM_ASSIGN_OR_RETURN(auto device, Device::Open(group_rank.rank));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinNccl(rendezvous, group_rank, *device, {.timeout = timeout}, std::move(stop)));
+  return std::make_unique<RankOnCard>(std::move(device), std::move(joined));
 }
 
 std::vector<Implementation> OnFourCards() {

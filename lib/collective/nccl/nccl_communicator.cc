@@ -25,7 +25,7 @@ using tensor::TensorView;
 
 // Of asking again: short beside a sum of gradients, and then longer, so that who waits for minutes does not burn a core.
 constexpr std::chrono::microseconds kMinPollInterval(20), kMaxPollInterval(1000);
-// A group that is done ends at once; one whose members are gone is aborted after this.
+// A group that is done ends at once; one whose ranks are gone is aborted after this.
 constexpr absl::Duration kFinalizeTimeout = absl::Seconds(5);
 
 ncclDataType_t TypeOf(DType type) {
@@ -57,8 +57,8 @@ std::string Machine() {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(Membership member, const NcclLibrary& library, Device& device, absl::Duration timeout)
-      : Communicator(std::move(member)), l_(library), device_(device), timeout_(timeout) {}
+  NcclCommunicator(GroupRank group_rank, const NcclLibrary& library, Device& device, absl::Duration timeout)
+      : Communicator(std::move(group_rank)), l_(library), device_(device), timeout_(timeout) {}
 
   ~NcclCommunicator() override {
     base::UniqueLock lock(mutex_);
@@ -122,11 +122,11 @@ class NcclCommunicator final : public Communicator {
   void Abort(absl::Status why) override {
     const base::MutexLock lock(mutex_);
     const absl::Status reason = why.ok() ? absl::CancelledError("aborted") : std::move(why);
-    End(absl::Status(reason.code(), absl::StrCat(membership().ToString(), ": ", reason.message()))).IgnoreError();
+    End(absl::Status(reason.code(), absl::StrCat(group_rank().ToString(), ": ", reason.message()))).IgnoreError();
   }
 
  private:
-  std::string Named(absl::string_view what) const { return absl::StrCat(membership().ToString(), ", ", what); }
+  std::string Named(absl::string_view what) const { return absl::StrCat(group_rank().ToString(), ", ", what); }
 
   static const TensorType& TypeIn(const TensorView& tensor) { return tensor.type; }
   static const TensorType& TypeIn(const Exchange& exchange) { return exchange.from.type; }
@@ -208,26 +208,27 @@ std::string CardOf(Device& device, const NcclOptions& options) {
   return absl::StrCat("card ", options.card.empty() ? device.info().pci_bus_id : options.card, " of machine ", Machine());
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> JoinNccl(Rendezvous& rendezvous, const Membership& member, Device& device,
+absl::StatusOr<std::unique_ptr<Communicator>> JoinNccl(Rendezvous& rendezvous, const GroupRank& group_rank, Device& device,
                                                        const NcclOptions& options, std::stop_token stop) {
-  FUSIONLLM_RETURN_IF_ERROR(CheckMembership(member));
+  FUSIONLLM_RETURN_IF_ERROR(CheckGroupRank(group_rank));
   FUSIONLLM_ASSIGN_OR_RETURN(const NcclLibrary library, NcclLibrary::Load(options.libraries));
   FUSIONLLM_RETURN_IF_ERROR(
       kernels::cuda::ToStatus(cudaSetDevice(device.info().index), absl::StrCat("choosing cuda:", device.info().index)));
   ncclUniqueId id = {};
-  MemberInfo own{.kind = "nccl", .device = CardOf(device, options)};
-  if (member.rank == 0) {
+  PeerInfo own{.kind = "nccl", .device = CardOf(device, options)};
+  if (group_rank.rank == 0) {
     if (const ncclResult_t result = library.get_unique_id(&id); result != ncclSuccess) {
-      return library.Error(absl::StrCat(member.ToString(), ", making the group's id"), result, nullptr);
+      return library.Error(absl::StrCat(group_rank.ToString(), ", making the group's id"), result, nullptr);
     }
     own.secret.assign(id.internal, sizeof(id.internal));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<MemberInfo> all, Meet(rendezvous, member, own, options.timeout.to_join, stop));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<PeerInfo> all, Meet(rendezvous, group_rank, own, options.timeout.to_join, stop));
   if (all.front().secret.size() != sizeof(id.internal)) {
-    return absl::InvalidArgumentError(absl::StrCat(member.ToString(), ": replica 0 sent an id of ", all.front().secret.size(), " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(group_rank.ToString(), ": replica 0 sent an id of ", all.front().secret.size(), " bytes"));
   }
   std::memcpy(id.internal, all.front().secret.data(), sizeof(id.internal));
-  auto communicator = std::make_unique<NcclCommunicator>(member, library, device, options.timeout.per_call);
+  auto communicator = std::make_unique<NcclCommunicator>(group_rank, library, device, options.timeout.per_call);
   FUSIONLLM_RETURN_IF_ERROR(communicator->Begin(id, options.timeout.to_join, stop));
   return communicator;
 }

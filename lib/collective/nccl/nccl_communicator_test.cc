@@ -28,7 +28,7 @@ using testing::FakeNcclControls;
 using ::testing::HasSubstr;
 using testing::Implementation;
 using ::testing::IsEmpty;
-using testing::Member;
+using testing::TestRank;
 
 const std::vector<std::string> kLibrary = {FUSIONLLM_FAKE_NCCL};
 
@@ -48,7 +48,7 @@ FakeNcclControls& Controls() {
 
 bool NoCard() { return absl::IsNotFound(kernels::cuda::FindDevice(0).status()); }
 
-class OnCard final : public Member {
+class OnCard final : public TestRank {
  public:
   OnCard(std::unique_ptr<Device> device, std::unique_ptr<Communicator> communicator)
       : device_(std::move(device)), communicator_(std::move(communicator)) {}
@@ -59,12 +59,12 @@ class OnCard final : public Member {
   const std::unique_ptr<Communicator> communicator_;
 };
 
-absl::StatusOr<std::unique_ptr<Member>> Join(Rendezvous& rendezvous, const Membership& member, const Timeouts& timeout,
-                                             std::stop_token stop) {
+absl::StatusOr<std::unique_ptr<TestRank>> Join(Rendezvous& rendezvous, const GroupRank& group_rank, const Timeouts& timeout,
+                                               std::stop_token stop) {
   Controls();
   FUSIONLLM_ASSIGN_OR_RETURN(auto device, Device::Open(0));
-  const NcclOptions options = {.timeout = timeout, .libraries = kLibrary, .card = absl::StrCat("0000:3b:00.", member.rank)};
-  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinNccl(rendezvous, member, *device, options, std::move(stop)));
+  const NcclOptions options = {.timeout = timeout, .libraries = kLibrary, .card = absl::StrCat("0000:3b:00.", group_rank.rank)};
+  FUSIONLLM_ASSIGN_OR_RETURN(auto joined, JoinNccl(rendezvous, group_rank, *device, options, std::move(stop)));
   return std::make_unique<OnCard>(std::move(device), std::move(joined));
 }
 
@@ -88,7 +88,7 @@ class NcclCommunicatorTest : public ::testing::Test {
     Controls().Reset();
   }
 
-  // What each of two members answers.
+  // What each of two ranks answers.
   std::vector<absl::Status> Run(const std::function<absl::Status(Communicator&)>& body, const NcclOptions& options = {}) {
     LocalRendezvous rendezvous;
     std::vector<absl::Status> statuses(2);
@@ -178,17 +178,17 @@ TEST_F(NcclCommunicatorTest, ACommunicatorThatCannotBeMadeSaysWhy) {
   }
 }
 
-TEST_F(NcclCommunicatorTest, AMemberThatMeetsAndIsLostBeforeItJoinsIsNotWaitedForForever) {
+TEST_F(NcclCommunicatorTest, RankThatMeetsAndIsLostBeforeItJoinsIsNotWaitedForForever) {
   LocalRendezvous rendezvous;
-  const Membership member = {.group = "stage-0", .epoch = 7, .rank = 0, .size = 2};
+  const GroupRank group_rank = {.group = "stage-0", .epoch = 7, .rank = 0, .size = 2};
   std::thread lost([&] {  // it tells who it is, and no more
-    const MemberInfo own = {.kind = "nccl", .device = "card x"};
+    const PeerInfo own = {.kind = "nccl", .device = "card x"};
     EXPECT_TRUE(Meet(rendezvous, {.group = "stage-0", .epoch = 7, .rank = 1, .size = 2}, own, absl::Minutes(1), {}).ok());
   });
   const auto device = Device::Open(0);
   ASSERT_TRUE(device.ok());
   const NcclOptions options = {.timeout = {.to_join = absl::Milliseconds(300)}, .libraries = kLibrary};
-  const absl::Status status = JoinNccl(rendezvous, member, **device, options).status();
+  const absl::Status status = JoinNccl(rendezvous, group_rank, **device, options).status();
   lost.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("joining: the other replicas did not come within 300ms"));

@@ -25,7 +25,7 @@ constexpr absl::Duration kShort = absl::Milliseconds(200);
 constexpr Timeouts kLong = {.to_join = absl::Minutes(1), .per_call = absl::Minutes(1)};
 constexpr size_t kTrap = 64;  // bytes after each tensor, which must not be written
 
-// A tensor in a member's memory, with a trap behind it.
+// A tensor in a rank's memory, with a trap behind it.
 class Placed {
  public:
   template <typename T>
@@ -91,8 +91,8 @@ std::vector<absl::Status> CommunicatorConformance::Run(int size, const Body& bod
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto member = GetParam().join(rendezvous, {.group = "stage-0", .epoch = 7, .rank = rank, .size = size}, timeout, {});
-      statuses[static_cast<size_t>(rank)] = member.ok() ? body((*member)->communicator()) : member.status();
+      const auto joined = GetParam().join(rendezvous, {.group = "stage-0", .epoch = 7, .rank = rank, .size = size}, timeout, {});
+      statuses[static_cast<size_t>(rank)] = joined.ok() ? body((*joined)->communicator()) : joined.status();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -104,7 +104,7 @@ void CommunicatorConformance::MustRun(int size, const Body& body) const {
   for (size_t rank = 0; rank < statuses.size(); ++rank) EXPECT_TRUE(statuses[rank].ok()) << "replica " << rank << ": " << statuses[rank];
 }
 
-TEST_P(CommunicatorConformance, AMemberKnowsItsPlace) {
+TEST_P(CommunicatorConformance, RankKnowsItsPlace) {
   std::atomic<int> ranks = 0;
   MustRun(3, [&](Communicator& c) {
     EXPECT_EQ(c.size(), 3);
@@ -316,7 +316,7 @@ TEST_P(CommunicatorConformance, AnAbortEndsWhoWaitsAndAllThatFollows) {
   EXPECT_EQ(statuses[0], absl::UnavailableError("replica 0 of 2 of group 'stage-0' in plan epoch 7: the plan is over"));
 }
 
-TEST_P(CommunicatorConformance, AbortOfOneMemberEndsTheOthers) {
+TEST_P(CommunicatorConformance, AbortOfOneRankEndsTheOthers) {
   const Timeouts timeout = {.to_join = kLong.to_join, .per_call = GetParam().propagates_errors ? kLong.per_call : kShort};
   const std::vector<absl::Status> statuses = Run(
       3,
@@ -334,7 +334,7 @@ TEST_P(CommunicatorConformance, AbortOfOneMemberEndsTheOthers) {
   }
 }
 
-TEST_P(CommunicatorConformance, AMemberThatStaysAwayFromACallIsNotWaitedForForever) {
+TEST_P(CommunicatorConformance, RankThatStaysAwayFromACallIsNotWaitedForForever) {
   std::promise<void> over;
   std::shared_future<void> is_over = over.get_future().share();
   const std::vector<absl::Status> statuses = Run(2,
@@ -353,10 +353,10 @@ TEST_P(CommunicatorConformance, AMemberThatStaysAwayFromACallIsNotWaitedForForev
   EXPECT_THAT(std::string(statuses[0].message()), HasSubstr("200ms"));
 }
 
-TEST_P(CommunicatorConformance, AMemberThatNeverComesIsNotWaitedForForever) {
+TEST_P(CommunicatorConformance, RankThatNeverComesIsNotWaitedForForever) {
   LocalRendezvous rendezvous;
-  const Membership member = {.group = "stage-3", .epoch = 7, .rank = 1, .size = 2};
-  const auto alone = GetParam().join(rendezvous, member, {.to_join = kShort, .per_call = kShort}, {});
+  const GroupRank group_rank = {.group = "stage-3", .epoch = 7, .rank = 1, .size = 2};
+  const auto alone = GetParam().join(rendezvous, group_rank, {.to_join = kShort, .per_call = kShort}, {});
   EXPECT_EQ(alone.status(), absl::UnavailableError("replica 1 of 2 of group 'stage-3' in plan epoch 7 waited 200ms for replica 0 to come"));
 }
 

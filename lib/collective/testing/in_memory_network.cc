@@ -7,8 +7,8 @@
 
 namespace fusionllm::collective::testing {
 
-InMemoryNetwork::InMemoryNetwork(int members, FaultOptions faults) : faults_(std::move(faults)), draw_(faults_.seed) {
-  for (int rank = 0; rank < members; ++rank) mailboxes_.push_back(std::make_unique<Mailbox>(*this, rank));
+InMemoryNetwork::InMemoryNetwork(int size, FaultOptions faults) : faults_(std::move(faults)), draw_(faults_.seed) {
+  for (int rank = 0; rank < size; ++rank) mailboxes_.push_back(std::make_unique<Mailbox>(*this, rank));
 }
 
 void InMemoryNetwork::Lose(int rank, bool silently) {
@@ -28,7 +28,7 @@ absl::Status InMemoryNetwork::Send(int from, int to, const Chunk& chunk, Bytes b
   for (const int rank : {to, from}) {
     const auto lost = lost_.find(rank);
     if (lost == lost_.end()) continue;
-    return lost->second ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("no connection to member ", rank));
+    return lost->second ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("no connection to rank ", rank));
   }
   Mailbox& box = *mailboxes_[static_cast<size_t>(to)];
   box.under_way_.emplace_back(Key(from, chunk), std::move(bytes));

@@ -1,4 +1,4 @@
-// Chunks between members in one process, for tests: with all that a channel may do, by seed.
+// Chunks between ranks in one process, for tests: with all that a channel may do, by seed.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ namespace fusionllm::collective::testing {
 
 using Bytes = std::vector<std::byte>;
 
-// A box for each member. Unbounded; thread-safe; outlives who uses its channel.
+// A box for each rank. Unbounded; thread-safe; outlives who uses its channel.
 class InMemoryNetwork {
  public:
   struct FaultOptions {
@@ -31,12 +31,12 @@ class InMemoryNetwork {
     // What becomes of a chunk, before it goes, on the sender's thread; may change its bytes, and use the network. False: it is lost.
     std::function<bool(int from, int to, const Chunk&, std::vector<std::byte>&)> handle;
   };
-  explicit InMemoryNetwork(int members) : InMemoryNetwork(members, FaultOptions()) {}
-  InMemoryNetwork(int members, FaultOptions faults);
+  explicit InMemoryNetwork(int size) : InMemoryNetwork(size, FaultOptions()) {}
+  InMemoryNetwork(int size, FaultOptions faults);
 
   PointToPointChannel& channel(int rank) { return *mailboxes_[static_cast<size_t>(rank)]; }
 
-  // From now on nothing reaches this member, and nothing comes from it. Who sends to it hears of it, or finds out in time.
+  // From now on nothing reaches this rank, and nothing comes from it. Who sends to it hears of it, or finds out in time.
   void Lose(int rank, bool silently);
 
   struct Sent {

@@ -152,10 +152,10 @@ class Pipelines {
   // Null where there is one replica.
   absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(size_t replica, int stage, kernels::Backend& backend) {
     if (inboxes_.size() == 1) return nullptr;
-    const collective::Membership member = {
+    const collective::GroupRank group_rank = {
         .group = absl::StrCat("stage-", stage), .epoch = 1, .rank = static_cast<int>(replica), .size = static_cast<int>(inboxes_.size())};
-    if (options_.join) return options_.join(rendezvous_, member, backend);
-    return collective::JoinInProcess(rendezvous_, member, backend.memory(), {}, bell_.token());
+    if (options_.join) return options_.join(rendezvous_, group_rank, backend);
+    return collective::JoinInProcess(rendezvous_, group_rank, backend.memory(), {}, bell_.token());
   }
 
   absl::Status RunStage(size_t replica, int stage) {

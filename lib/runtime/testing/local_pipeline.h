@@ -30,7 +30,7 @@ struct PipelineOptions {
   std::function<EdgeCodecs(int stage)> codecs = [](int) { return ExactEdgeCodec(); };
   std::function<EdgeCodecs(int stage, kernels::Backend& backend)> codecs_on;  // instead of `codecs`
   // How a stage meets the same one of the other replicas.
-  std::function<absl::StatusOr<std::unique_ptr<collective::Communicator>>(collective::Rendezvous&, const collective::Membership&,
+  std::function<absl::StatusOr<std::unique_ptr<collective::Communicator>>(collective::Rendezvous&, const collective::GroupRank&,
                                                                           kernels::Backend&)>
       join;  // empty: in this process
   // Called after each step, with the inbox of the first stage of the first replica.

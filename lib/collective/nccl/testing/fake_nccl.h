@@ -1,6 +1,6 @@
 // A library with NCCL's functions, for machines without it or without cards: replicas are threads of one process, and their tensors are
 // copied by a function of the test's, which knows where they live. As in NCCL, a communicator is ready when all have come, a call is done
-// when all have made it, and until then both are "in progress"; members whose calls do not fit each other stay so forever. A test finds the
+// when all have made it, and until then both are "in progress"; ranks whose calls do not fit each other stay so forever. A test finds the
 // controls by the symbol fakeNcclControls.
 #pragma once
 
@@ -24,7 +24,7 @@ struct FakeNcclControls {
   std::atomic<int> aborted = 0;
 
   base::Mutex mutex;
-  std::vector<std::string> calls ABSL_GUARDED_BY(mutex);  // "AllReduce float32[5]", "GroupEnd", ...: of all members
+  std::vector<std::string> calls ABSL_GUARDED_BY(mutex);  // "AllReduce float32[5]", "GroupEnd", ...: of all ranks
 
   void Reset() {
     version = 22703;
