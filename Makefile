@@ -39,7 +39,7 @@ deps-cuda:  ## make a CUDA toolkit from wheels in ~/.cache/fusionllm (3 GB), whe
 
 # All but the last two want a card, and are skipped where there is none: `fusionctl doctor` says which there is.
 CUDA_TESTS := cuda_attention_test cuda_batch_norm_test cuda_bf16_test cuda_conformance_test cuda_convolution_test cuda_device_test cuda_embedding_test \
-  cuda_fusion_test cuda_matrix_units_test cuda_nccl_test cuda_padded_gemm_test cuda_pooling_test cuda_rows_test cuda_select_test cuda_stage_test cuda_tensor_codec_test cudnn_test devices_test
+  cuda_fusion_test cuda_nccl_test cuda_padded_gemm_test cuda_pooling_test cuda_rows_test cuda_select_test cuda_stage_test cuda_tensor_codec_test cuda_tensor_cores_test cudnn_test devices_test
 CUDA_TEST_PROGRAMS := collective_nccl_tests compression_cuda_tests kernels_cuda_tests runtime_cuda_tests
 empty :=
 space := $(empty) $(empty)

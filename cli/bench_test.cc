@@ -63,13 +63,13 @@ TEST(MeasureEmulatedLinks, FindsLatencyAndBandwidthOfEachDirection) {
     EXPECT_NEAR(*link.latency_seconds / wanted.latency_s, 1, 0.01);
     EXPECT_NEAR(link.bandwidth_bytes_per_second / wanted.bytes_per_s, 1, 0.01);
     EXPECT_NEAR(link.rtt_seconds / wanted.rtt_s, 1, 0.01);
-    EXPECT_EQ(link.line, "");
+    EXPECT_EQ(link.shared_link, "");
     EXPECT_GT(link.samples, 20);
     ASSERT_TRUE(link.latency_ci95_seconds.has_value() && link.bandwidth_ci95_bytes_per_second.has_value());
     EXPECT_LT(*link.latency_ci95_seconds, 0.02 * wanted.latency_s) << "nothing disturbs it";
   }
   const wire::MeasuredLink& own = Between(links, "a-1", "b-1");
-  EXPECT_EQ(own.line, "link:a-1->b-1");
+  EXPECT_EQ(own.shared_link, "link:a-1->b-1");
   EXPECT_NEAR(own.bandwidth_bytes_per_second / 1e7, 1, 0.01);
 }
 

@@ -106,7 +106,7 @@ int Main(int argc, char** argv) {
 }
 
 std::string WhatIsWrong(const std::system_error& error) {
-  return fusionllm::base::IsRefusedThread(error) ? fusionllm::base::ThreadLimitMessage("a thread") : error.what();
+  return fusionllm::base::IsThreadLimitError(error) ? fusionllm::base::ThreadLimitMessage("a thread") : error.what();
 }
 
 // Of a thread, whose exceptions are caught nowhere. Every other one is a mistake of ours: loudly.
@@ -114,7 +114,7 @@ std::string WhatIsWrong(const std::system_error& error) {
   try {
     if (std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());
   } catch (const std::system_error& error) {
-    if (fusionllm::base::IsRefusedThread(error)) {
+    if (fusionllm::base::IsThreadLimitError(error)) {
       std::fprintf(stderr, "fusionctl: %s\n", WhatIsWrong(error).c_str());
       std::_Exit(fusionllm::cli::kExitFailed);
     }

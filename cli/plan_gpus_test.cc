@@ -60,7 +60,7 @@ TEST_F(PlanGpus, ASimulationSaysSoToo) {
 }
 
 // With so many samples at once a product of matrices is bound by its arithmetic, with 8 by its weights' way through memory.
-TEST_F(PlanGpus, TheArithmeticOfTheMatrixUnitsMayBeChosen) {
+TEST_F(PlanGpus, TheArithmeticOfTheTensorCoresMayBeChosen) {
   const auto step = [&](const std::string& arithmetic) {
     const Outcome outcome = program_.Run(
         "plan job.yaml --topology t.yaml --set spec.training.globalBatchSize=1024 --set spec.training.microBatchSize=1024 --set "
@@ -75,7 +75,7 @@ TEST_F(PlanGpus, TheArithmeticOfTheMatrixUnitsMayBeChosen) {
 }
 
 // With a T4, which has no bf16, beside: it takes fp32.
-TEST_F(PlanGpus, ABf16JobIsPlannedWithTheMatrixUnitsAndTheHeadlineSaysSo) {
+TEST_F(PlanGpus, ABf16JobIsPlannedWithTheTensorCoresAndTheHeadlineSaysSo) {
   const std::string large = "job.yaml --topology t.yaml --set spec.training.globalBatchSize=1024 --set spec.training.microBatchSize=1024 ";
   const std::string one = "--set spec.strategy.stages=1 --set spec.strategy.exclude=[b-0] ", bf16 = "--set spec.training.precision=bf16 ";
   const auto plan = [&](const std::string& options) {
@@ -90,14 +90,14 @@ TEST_F(PlanGpus, ABf16JobIsPlannedWithTheMatrixUnitsAndTheHeadlineSaysSo) {
   EXPECT_EQ(followed["arithmetic"], json({"bf16"}));
   EXPECT_LT(followed["predicted_step_seconds"], plan(one + bf16 + "--arithmetic fp32 ")["predicted_step_seconds"]);
   EXPECT_EQ(plan(one), plan(one + "--arithmetic fp32 ")) << "fp32 products are not rounded to TF32";
-  EXPECT_THAT(program_.Run("plan " + large + one + bf16).out, HasSubstr("s with arithmetic bf16 (matrix units)\n"));
+  EXPECT_THAT(program_.Run("plan " + large + one + bf16).out, HasSubstr("s with arithmetic bf16 (tensor cores)\n"));
   EXPECT_THAT(program_.Run("plan " + large + one).out,
-              AllOf(HasSubstr("s with arithmetic fp32 (no matrix units)\n"), HasSubstr("warning: MatrixUnitsIdle: ")));
-  EXPECT_THAT(program_.Run("simulate " + large + one + bf16).out, HasSubstr("s with arithmetic bf16 (matrix units)\n"));
+              AllOf(HasSubstr("s with arithmetic fp32 (no tensor cores)\n"), HasSubstr("warning: TensorCoresIdle: ")));
+  EXPECT_THAT(program_.Run("simulate " + large + one + bf16).out, HasSubstr("s with arithmetic bf16 (tensor cores)\n"));
   const std::string both = "--strategy equal-ops " + bf16;
   EXPECT_EQ(plan(both)["arithmetic"], json({"bf16", "fp32"}));
   EXPECT_THAT(program_.Run("plan " + large + both).out,
-              HasSubstr("with arithmetic bf16 (matrix units) on nvidia-l4, fp32 (no matrix units) on nvidia-t4\n"));
+              HasSubstr("with arithmetic bf16 (tensor cores) on nvidia-l4, fp32 (no tensor cores) on nvidia-t4\n"));
   // A change of the job's precision changes it, too.
   const json what_if =
       json::parse(program_.Run("simulate " + large + one + "--what-if spec.training.precision=bf16 --format json").out)["what_if"][0];
@@ -111,7 +111,7 @@ TEST_F(PlanGpus, ReplicasOnTheSameGpuAreWarnedOfOnce) {
   const json plan = json::parse(outcome.out);
   ASSERT_EQ(plan["replicas"], 2);
   int warned = 0;
-  for (const json& warning : plan["warnings"]) warned += warning["reason"] == "MatrixUnitsIdle" ? 1 : 0;
+  for (const json& warning : plan["warnings"]) warned += warning["reason"] == "TensorCoresIdle" ? 1 : 0;
   EXPECT_EQ(warned, 1) << plan["warnings"];
 }
 

@@ -27,7 +27,8 @@ constexpr size_t kMaxCaBytes = size_t{1} << 20;
 constexpr char kServiceAccountTokenType[] = "kubernetes.io/service-account-token";
 constexpr absl::Duration kAddedPollInterval = absl::Milliseconds(500);
 
-absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where, const Tell& tell) {
+absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>& objects, const std::string& where,
+                      const ProgressCallback& report_progress) {
   for (const ClusterObject& object : objects) {
     const auto applied = client.Apply(object.resource, object.key, object.body.dump(), {.field_manager = kFieldManager});
     if (kube::IsApiNotFound(applied.status()) && object.resource.group == kAdmissionPolicyResource.group) {
@@ -36,13 +37,14 @@ absl::Status ApplyAll(kube::ApiClient& client, const std::vector<ClusterObject>&
                                                         "keep Pods of jobs from their nodes: Kubernetes 1.30 or newer is needed"));
     }
     if (!applied.ok()) return Named(applied.status(), where, object.resource, object.key);
-    tell(absl::StrCat(where, ": ", object.resource.kind, " ", object.key.ToString()));
+    report_progress(absl::StrCat(where, ": ", object.resource.kind, " ", object.key.ToString()));
   }
   return absl::OkStatus();
 }
 
 // By which the hub reaches the member.
-absl::StatusOr<std::string> ServerFor(const AddClusterOptions& options, const kube::ClientConfig& config, const Tell& tell) {
+absl::StatusOr<std::string> ServerFor(const AddClusterOptions& options, const kube::ClientConfig& config,
+                                      const ProgressCallback& report_progress) {
   const std::string server = options.server.empty() ? config.server : options.server;
   if (!absl::StartsWith(server, "https://")) {
     return absl::InvalidArgumentError(
@@ -56,8 +58,8 @@ absl::StatusOr<std::string> ServerFor(const AddClusterOptions& options, const ku
                                                    "the hub's Pods would meet themselves there; name one that the hub reaches by --server "
                                                    "https://HOST:PORT"));
   }
-  tell(absl::StrCat("warning: --server ", server,
-                    " leads each machine to itself: the hub reaches the member there only if both are on one"));
+  report_progress(absl::StrCat("warning: --server ", server,
+                               " leads each machine to itself: the hub reaches the member there only if both are on one"));
   return server;
 }
 
@@ -89,13 +91,13 @@ absl::Status CheckHub(const AddClusterOptions& options, kube::ApiClient& hub) {
     return absl::NotFoundError("the hub knows no FusionClusters: is the chart installed there?");
   }
   FUSIONLLM_RETURN_IF_ERROR(clusters.status());
-  FUSIONLLM_ASSIGN_OR_RETURN(const json cluster, Existing(hub, kFusionClusterResource, {"", options.name}));
+  FUSIONLLM_ASSIGN_OR_RETURN(const json cluster, GetIfExists(hub, kFusionClusterResource, {"", options.name}));
   if (!cluster.is_null() && TextAt(cluster, "/spec/kubeConfig/location") != options.name) {
     return absl::AlreadyExistsError(
         absl::StrCat("the hub has a FusionCluster ", options.name, " already, by other credentials; take another name"));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const json secret, Existing(hub, kSecretResource, {options.hub_namespace, options.name}));
-  if (!secret.is_null() && !MadeByUs(secret)) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json secret, GetIfExists(hub, kSecretResource, {options.hub_namespace, options.name}));
+  if (!secret.is_null() && !IsManagedByFusionctl(secret)) {
     return absl::AlreadyExistsError(absl::StrCat("the hub has a Secret ", options.hub_namespace, "/", options.name,
                                                  " that this command did not make; take another name, or delete it"));
   }
@@ -120,9 +122,9 @@ absl::StatusOr<Withdrawn> FindWithdrawn(const AddClusterOptions& options, kube::
   FUSIONLLM_ASSIGN_OR_RETURN(withdrawn.namespaces, NamespacesOf(member, work));
   std::erase_if(withdrawn.namespaces, [&](const std::string& ns) { return kept.contains(ns); });
   if (kept.empty()) return withdrawn;
-  const absl::StatusOr<json> everywhere = Existing(member, kClusterRoleBindingResource, {"", work});
+  const absl::StatusOr<json> everywhere = GetIfExists(member, kClusterRoleBindingResource, {"", work});
   if (!everywhere.ok()) return Named(everywhere.status(), "member", kClusterRoleBindingResource, {"", work});
-  withdrawn.all = MadeByUs(*everywhere);
+  withdrawn.all = IsManagedByFusionctl(*everywhere);
   return withdrawn;
 }
 
@@ -150,26 +152,28 @@ absl::StatusOr<std::string> TokenBoundTo(const AddClusterOptions& options, kube:
 }
 
 // After what is granted now, so that the hub is never without.
-absl::Status WithdrawRights(const AddClusterOptions& options, const Withdrawn& withdrawn, kube::ApiClient& member, const Tell& tell) {
+absl::Status WithdrawRights(const AddClusterOptions& options, const Withdrawn& withdrawn, kube::ApiClient& member,
+                            const ProgressCallback& report_progress) {
   const std::string work = WorkRole(options.account);
   for (const std::string& ns : withdrawn.namespaces) {
-    FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", kRoleBindingResource, {ns, work}, tell).status());
+    FUSIONLLM_RETURN_IF_ERROR(DeleteIfManaged(member, "member", kRoleBindingResource, {ns, work}, report_progress).status());
   }
   if (options.job_namespaces.empty()) return absl::OkStatus();
-  return DeleteOurs(member, "member", kClusterRoleBindingResource, {"", work}, tell).status();
+  return DeleteIfManaged(member, "member", kClusterRoleBindingResource, {"", work}, report_progress).status();
 }
 
 // The Secret to which tokens are bound, as the member has it now. Until this command made tokens that end its Secret held one that never
 // does.
-absl::StatusOr<json> BoundSecret(const AddClusterOptions& options, kube::ApiClient& member, const ClusterObject& object, const Tell& tell) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const json old, Existing(member, kSecretResource, object.key));
-  if (TextAt(old, "/type") == kServiceAccountTokenType && MadeByUs(old)) {
+absl::StatusOr<json> BoundSecret(const AddClusterOptions& options, kube::ApiClient& member, const ClusterObject& object,
+                                 const ProgressCallback& report_progress) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const json old, GetIfExists(member, kSecretResource, object.key));
+  if (TextAt(old, "/type") == kServiceAccountTokenType && IsManagedByFusionctl(old)) {
     // Not before it is known that there will be another one: the hub has this one alone.
     FUSIONLLM_RETURN_IF_ERROR(TokenBoundTo(options, member, old).status());
-    FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", kSecretResource, object.key, tell).status());
+    FUSIONLLM_RETURN_IF_ERROR(DeleteIfManaged(member, "member", kSecretResource, object.key, report_progress).status());
   }
-  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, {object}, "member", tell));
-  return Existing(member, kSecretResource, object.key);
+  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, {object}, "member", report_progress));
+  return GetIfExists(member, kSecretResource, object.key);
 }
 
 // Of who does not check the server's certificate: what the control plane of the member writes into each namespace, a moment after it was
@@ -178,7 +182,7 @@ absl::StatusOr<std::string> WaitForAuthority(const AddClusterOptions& options, k
   const kube::ObjectKey key{options.member_namespace, "kube-root-ca.crt"};
   const absl::Duration end = clock.Monotonic() + options.timeout;
   for (;; clock.WaitFor(kAddedPollInterval, {})) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const json map, Existing(member, kConfigMapResource, key));
+    FUSIONLLM_ASSIGN_OR_RETURN(const json map, GetIfExists(member, kConfigMapResource, key));
     std::string ca_pem = map.is_null() ? "" : TextAt(map, "/data/ca.crt");
     if (!ca_pem.empty()) return ca_pem;
     if (clock.Monotonic() >= end) {
@@ -210,8 +214,9 @@ AddedCluster ReadyOf(const json& cluster) {
 }  // namespace
 
 absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::ApiClient& hub, kube::ApiClient& member,
-                                        const kube::ClientConfig& member_config, kube::Clock& clock, const Tell& tell) {
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::string server, ServerFor(options, member_config, tell));
+                                        const kube::ClientConfig& member_config, kube::Clock& clock,
+                                        const ProgressCallback& report_progress) {
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::string server, ServerFor(options, member_config, report_progress));
   FUSIONLLM_RETURN_IF_ERROR(CheckNamespaces(options));
   FUSIONLLM_RETURN_IF_ERROR(CheckHub(options, hub));
   FUSIONLLM_ASSIGN_OR_RETURN(const Withdrawn withdrawn, FindWithdrawn(options, member));
@@ -219,18 +224,19 @@ absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::
   std::vector<ClusterObject> objects = MemberObjects(options);
   const ClusterObject bound = std::move(objects.back());
   objects.pop_back();
-  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, objects, "member", tell));
-  FUSIONLLM_RETURN_IF_ERROR(WithdrawRights(options, withdrawn, member, tell));
+  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(member, objects, "member", report_progress));
+  FUSIONLLM_RETURN_IF_ERROR(WithdrawRights(options, withdrawn, member, report_progress));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string ca_pem, AuthorityOf(options, member_config, member, clock));
-  FUSIONLLM_ASSIGN_OR_RETURN(const json secret, BoundSecret(options, member, bound, tell));
+  FUSIONLLM_ASSIGN_OR_RETURN(const json secret, BoundSecret(options, member, bound, report_progress));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string token, TokenBoundTo(options, member, secret));
   FUSIONLLM_ASSIGN_OR_RETURN(const kube::ServiceAccountToken read, kube::ReadServiceAccountToken(token));
-  tell(absl::StrCat("member: made a token valid until ", kube::TimeText(*read.expires_at), "; the hub's operator renews it before then"));
+  report_progress(
+      absl::StrCat("member: made a token valid until ", kube::TimeText(*read.expires_at), "; the hub's operator renews it before then"));
   const std::string kubeconfig = MemberKubeconfig(options, member_config, server, ca_pem, token);
-  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(hub, HubObjects(options, kubeconfig), "hub", tell));
+  FUSIONLLM_RETURN_IF_ERROR(ApplyAll(hub, HubObjects(options, kubeconfig), "hub", report_progress));
   const absl::Duration end = clock.Monotonic() + options.timeout;
   for (;;) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const json cluster, Existing(hub, kFusionClusterResource, {"", options.name}));
+    FUSIONLLM_ASSIGN_OR_RETURN(const json cluster, GetIfExists(hub, kFusionClusterResource, {"", options.name}));
     AddedCluster added = ReadyOf(cluster);
     added.server = server;
     if (added.ready || clock.Monotonic() >= end) return added;

@@ -35,11 +35,11 @@ struct AddedCluster {
   std::string message;  // of the condition Ready
 };
 
-// Calls block. `tell` is called with what has been done, a line each. Nothing is made before the hub has said, of a dry run, that it takes
-// its part. Running it again with the same options makes a new token and changes nothing else that is as it should be; with others the
-// account has the rights of these alone. A token ends after 30 days, or when the member says, and with a Secret of the member to which it
-// is bound; the hub's operator renews it. `member_config` is how `member` is reached: its server, authority and TLS name go into the
-// kubeconfig, its credentials do not.
+// Calls block. `report_progress` is called with what has been done, a line each. Nothing is made before the hub has said, of a dry run,
+// that it takes its part. Running it again with the same options makes a new token and changes nothing else that is as it should be; with
+// others the account has the rights of these alone. A token ends after 30 days, or when the member says, and with a Secret of the member to
+// which it is bound; the hub's operator renews it. `member_config` is how `member` is reached: its server, authority and TLS name go into
+// the kubeconfig, its credentials do not.
 //
 // Neither the namespaces of Kubernetes itself (kube-*) nor that of the account are for jobs, and nothing is made in the member that
 // kubeapi::PodPolicySpec() and PlacePolicySpec() refuse, which its API server sees to. A server on loopback, which leads the hub to itself,
@@ -51,6 +51,6 @@ struct AddedCluster {
 // connect to in time is no error: `ready` is false and `message` says why.
 absl::StatusOr<AddedCluster> AddCluster(const AddClusterOptions& options, kube::ApiClient& hub, kube::ApiClient& member,
                                         const kube::ClientConfig& member_config, kube::Clock& clock,
-                                        const std::function<void(const std::string&)>& tell);
+                                        const std::function<void(const std::string&)>& report_progress);
 
 }  // namespace fusionllm::cli

@@ -27,34 +27,35 @@ absl::Status CheckUnused(const RemoveClusterOptions& options, kube::ApiClient& h
                                                     "reached then"));
 }
 
-absl::Status CleanMember(const RemoveClusterOptions& options, kube::ApiClient& member, const Tell& tell) {
+absl::Status CleanMember(const RemoveClusterOptions& options, kube::ApiClient& member, const ProgressCallback& report_progress) {
   // Which namespaces `add` was given is not known here: bindings of the role are found by it.
   const std::string role = WorkRole(options.account);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> bound, NamespacesOf(member, role));
   for (const std::string& ns : bound) {
-    FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", kRoleBindingResource, {ns, role}, tell).status());
+    FUSIONLLM_RETURN_IF_ERROR(DeleteIfManaged(member, "member", kRoleBindingResource, {ns, role}, report_progress).status());
   }
   std::vector<ClusterObject> objects =
       MemberObjects({.name = options.name, .member_namespace = options.member_namespace, .account = options.account});
   std::reverse(objects.begin(), objects.end());
   for (const ClusterObject& object : objects) {
     if (object.resource.kind == kNamespaceResource.kind) continue;
-    FUSIONLLM_RETURN_IF_ERROR(DeleteOurs(member, "member", object.resource, object.key, tell).status());
+    FUSIONLLM_RETURN_IF_ERROR(DeleteIfManaged(member, "member", object.resource, object.key, report_progress).status());
   }
   return absl::OkStatus();
 }
 
 // A cluster that was made by hand goes as well: its name was given.
-absl::StatusOr<bool> DeleteCluster(const RemoveClusterOptions& options, kube::ApiClient& hub, kube::Clock& clock, const Tell& tell) {
+absl::StatusOr<bool> DeleteCluster(const RemoveClusterOptions& options, kube::ApiClient& hub, kube::Clock& clock,
+                                   const ProgressCallback& report_progress) {
   const kube::ObjectKey key{"", options.name};
-  absl::StatusOr<json> cluster = Existing(hub, kFusionClusterResource, key);
+  absl::StatusOr<json> cluster = GetIfExists(hub, kFusionClusterResource, key);
   if (!cluster.ok()) return Named(cluster.status(), "hub", kFusionClusterResource, key);
   if (cluster->is_null()) return false;
   const std::string uid = TextAt(*cluster, "/metadata/uid");
   const auto deleted = hub.Delete(kFusionClusterResource, key, {.uid = uid});
   if (!deleted.ok() && !kube::IsApiNotFound(deleted.status())) return Named(deleted.status(), "hub", kFusionClusterResource, key);
   for (const absl::Duration end = clock.Monotonic() + options.timeout;; clock.WaitFor(kRemovedPollInterval, {})) {
-    cluster = Existing(hub, kFusionClusterResource, key);
+    cluster = GetIfExists(hub, kFusionClusterResource, key);
     if (!cluster.ok()) return Named(cluster.status(), "hub", kFusionClusterResource, key);
     if (cluster->is_null() || TextAt(*cluster, "/metadata/uid") != uid) break;
     if (clock.Monotonic() >= end) {
@@ -63,18 +64,19 @@ absl::StatusOr<bool> DeleteCluster(const RemoveClusterOptions& options, kube::Ap
                                                       absl::FormatDuration(options.timeout)));
     }
   }
-  tell(absl::StrCat("hub: deleted FusionCluster ", options.name));
+  report_progress(absl::StrCat("hub: deleted FusionCluster ", options.name));
   return true;
 }
 
 }  // namespace
 
 absl::Status RemoveCluster(const RemoveClusterOptions& options, kube::ApiClient& hub, kube::ApiClient* member, kube::Clock& clock,
-                           const Tell& tell) {
+                           const ProgressCallback& report_progress) {
   FUSIONLLM_RETURN_IF_ERROR(CheckUnused(options, hub));
-  FUSIONLLM_ASSIGN_OR_RETURN(const bool had_cluster, DeleteCluster(options, hub, clock, tell));
-  FUSIONLLM_ASSIGN_OR_RETURN(const bool had_secret, DeleteOurs(hub, "hub", kSecretResource, {options.hub_namespace, options.name}, tell));
-  if (member != nullptr) FUSIONLLM_RETURN_IF_ERROR(CleanMember(options, *member, tell));
+  FUSIONLLM_ASSIGN_OR_RETURN(const bool had_cluster, DeleteCluster(options, hub, clock, report_progress));
+  FUSIONLLM_ASSIGN_OR_RETURN(const bool had_secret,
+                             DeleteIfManaged(hub, "hub", kSecretResource, {options.hub_namespace, options.name}, report_progress));
+  if (member != nullptr) FUSIONLLM_RETURN_IF_ERROR(CleanMember(options, *member, report_progress));
   if (had_cluster || had_secret) return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat("the hub has no FusionCluster ", options.name, " and no Secret of it in ", options.hub_namespace));

@@ -20,13 +20,13 @@ struct RemoveClusterOptions {
   absl::Duration timeout = absl::Seconds(60);  // for the FusionCluster to be gone
 };
 
-// Calls block. `tell` is called with what has been done, or left because this command's kind did not make it, a line each. Namespaces stay.
-// `member` may be null: then nothing is done there. Running it again goes on where it was.
+// Calls block. `report_progress` is called with what has been done, or left because this command's kind did not make it, a line each.
+// Namespaces stay. `member` may be null: then nothing is done there. Running it again goes on where it was.
 //
 // Errors: NotFound where the hub has neither the FusionCluster nor a Secret of ours by that name (the member, if given, has been cleaned);
 // FailedPrecondition naming the jobs that have objects there, and nothing is changed; DeadlineExceeded where the FusionCluster stays;
 // the servers' refusals.
 absl::Status RemoveCluster(const RemoveClusterOptions& options, kube::ApiClient& hub, kube::ApiClient* member, kube::Clock& clock,
-                           const std::function<void(const std::string&)>& tell);
+                           const std::function<void(const std::string&)>& report_progress);
 
 }  // namespace fusionllm::cli

@@ -28,14 +28,14 @@ std::string TextAt(const json& object, const char* pointer) {
   return object.is_object() && object.contains(at) && object[at].is_string() ? object[at].get<std::string>() : "";
 }
 
-absl::StatusOr<json> Existing(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key) {
+absl::StatusOr<json> GetIfExists(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key) {
   const absl::StatusOr<std::string> found = client.Get(resource, key);
   if (kube::IsApiNotFound(found.status())) return json();
   FUSIONLLM_RETURN_IF_ERROR(found.status());
   return Parsed(*found);
 }
 
-bool MadeByUs(const json& object) {
+bool IsManagedByFusionctl(const json& object) {
   return object.contains("metadata") &&
          object["metadata"].value("labels", json::object()).value(kubeapi::kManagedByLabel, "") == kFieldManager;
 }
@@ -73,18 +73,18 @@ std::string JobsText(const std::vector<std::string>& jobs) {
   return absl::StrCat(count, count == 1 ? " job: " : " jobs: ", absl::StrJoin(jobs.begin(), end, ", "), count > named ? ", ..." : "");
 }
 
-absl::StatusOr<bool> DeleteOurs(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,
-                                const kube::ObjectKey& key, const Tell& tell) {
-  const absl::StatusOr<json> found = Existing(client, resource, key);
+absl::StatusOr<bool> DeleteIfManaged(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,
+                                     const kube::ObjectKey& key, const ProgressCallback& report_progress) {
+  const absl::StatusOr<json> found = GetIfExists(client, resource, key);
   if (!found.ok()) return Named(found.status(), where, resource, key);
   if (found->is_null()) return false;
-  if (!MadeByUs(*found)) {
-    tell(absl::StrCat(where, ": left ", resource.kind, " ", key.ToString(), ", which something else made"));
+  if (!IsManagedByFusionctl(*found)) {
+    report_progress(absl::StrCat(where, ": left ", resource.kind, " ", key.ToString(), ", which something else made"));
     return false;
   }
   const auto deleted = client.Delete(resource, key, {.uid = TextAt(*found, "/metadata/uid")});
   if (!deleted.ok() && !kube::IsApiNotFound(deleted.status())) return Named(deleted.status(), where, resource, key);
-  tell(absl::StrCat(where, ": deleted ", resource.kind, " ", key.ToString()));
+  report_progress(absl::StrCat(where, ": deleted ", resource.kind, " ", key.ToString()));
   return true;
 }
 

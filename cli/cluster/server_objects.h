@@ -13,7 +13,7 @@
 
 namespace fusionllm::cli {
 
-using Tell = std::function<void(const std::string&)>;
+using ProgressCallback = std::function<void(const std::string&)>;
 
 // Text as JSON; discarded (is_discarded()) where it is none.
 nlohmann::json Parsed(const std::string& text);
@@ -22,10 +22,10 @@ nlohmann::json Parsed(const std::string& text);
 std::string TextAt(const nlohmann::json& object, const char* pointer);
 
 // As it is on the server; null if it is not. Errors: the server's.
-absl::StatusOr<nlohmann::json> Existing(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key);
+absl::StatusOr<nlohmann::json> GetIfExists(kube::ApiClient& client, const kube::Resource& resource, const kube::ObjectKey& key);
 
 // Whether `fusionctl cluster add` made it.
-bool MadeByUs(const nlohmann::json& object);
+bool IsManagedByFusionctl(const nlohmann::json& object);
 
 // The namespaces of a member in which this command has bound the role. Errors: the server's.
 absl::StatusOr<std::vector<std::string>> NamespacesOf(kube::ApiClient& member, const std::string& role);
@@ -39,8 +39,8 @@ absl::StatusOr<std::vector<std::string>> JobsInCluster(kube::ApiClient& hub, con
 std::string JobsText(const std::vector<std::string>& jobs);
 
 // True if it was there and is gone now; what somebody else made stays.
-absl::StatusOr<bool> DeleteOurs(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,
-                                const kube::ObjectKey& key, const Tell& tell);
+absl::StatusOr<bool> DeleteIfManaged(kube::ApiClient& client, const std::string& where, const kube::Resource& resource,
+                                     const kube::ObjectKey& key, const ProgressCallback& report_progress);
 
 // The error with the server's role ("hub") and the object before it.
 absl::Status Named(const absl::Status& status, const std::string& where, const kube::Resource& resource, const kube::ObjectKey& key);

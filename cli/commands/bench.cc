@@ -151,7 +151,7 @@ absl::StatusOr<int> Bench(const BenchFlags& flags, OutputFormat format) {
   }
   wire::ProfilesDocument document;
   absl::StatusOr<std::vector<wire::DeviceProfile>> measured = MeasureMachine(*workload, topology);
-  if (RefusalOf(measured.status())) {
+  if (PlanErrorOf(measured.status())) {
     absl::FPrintF(stderr, "fusionctl: %s\n", measured.status().message());
     return kExitInfeasible;
   }

@@ -220,7 +220,7 @@ absl::StatusOr<int> Export(const CheckpointFlags& flags, OutputFormat format) {
     absl::PrintF("%s: %s, sha256 %s\n", out.string(), report::MemoryBytes(static_cast<double>(file.bytes)), file.sha256);
     if (config.empty() && out.filename() == kModelFile) {
       absl::PrintF("no config.json is written, for only that of a %s is known: who reads the file must know the model by itself\n",
-                   models::FamilyList(models::FamiliesWithStoredForm()));
+                   models::FamilyList(models::FamiliesWithHuggingFaceFormat()));
     }
     if (config.empty() && !described.empty())
       absl::PrintF("no config.json is written beside it: only a folder, or a file called %s, gets one\n", kModelFile);

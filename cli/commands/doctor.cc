@@ -26,7 +26,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands/command.h"
 #include "cli/commands/job_arguments.h"
-#include "lib/base/processor_use.h"
+#include "lib/base/cpu_usage.h"
 #include "lib/kernels/backend.h"
 #include "lib/kernels/devices.h"
 #include "lib/report/number_format.h"
@@ -57,7 +57,7 @@ Check Processor() {
   }
   const bool fast = flags.contains("avx2") && flags.contains("fma");
   return {.name = "processor",
-          .verdict = fast ? Verdict::kGood : Verdict::kWarning,
+          .status = fast ? CheckStatus::kOk : CheckStatus::kWarning,
           .finding = absl::StrCat(model, found.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(found, ", "))),
           .advice = fast ? "" : "without AVX2 and FMA everything works, several times slower"};
 }
@@ -67,27 +67,27 @@ Check Cores() {
   const double allowed = base::AllowedCores();
   if (allowed < cores) {
     return {.name = "cores",
-            .verdict = Verdict::kWarning,
+            .status = CheckStatus::kWarning,
             .finding = absl::StrFormat("%d, of which a limit of the container leaves %.3g", cores, allowed),
             .advice =
                 absl::StrFormat("set spec.executors.threads, or a device's threads in a topology, to %d: more of them wait for each other",
                                 std::max(1, static_cast<int>(allowed)))};
   }
   return {.name = "cores",
-          .verdict = cores >= 2 ? Verdict::kGood : Verdict::kWarning,
+          .status = cores >= 2 ? CheckStatus::kOk : CheckStatus::kWarning,
           .finding = absl::StrCat(cores),
           .advice = cores >= 2 ? "" : "emulated devices share one core: keep the sum of their computeScale below 1"};
 }
 
 // Of a moment: a program with a minute of work shows in it.
 Check Load() {
-  const base::ProcessorUseMeter meter;
+  const base::CpuUsageMeter meter;
   std::this_thread::sleep_for(std::chrono::milliseconds(250));
-  const std::optional<base::ProcessorUse> use = meter.Read();
-  if (!use) return {.name = "load", .verdict = Verdict::kNote, .finding = "not known: /proc/stat cannot be read"};
+  const std::optional<base::CpuUsage> use = meter.Read();
+  if (!use) return {.name = "load", .status = CheckStatus::kNote, .finding = "not known: /proc/stat cannot be read"};
   const bool busy = base::IsBusy(*use, base::AllowedCores());
   return {.name = "load",
-          .verdict = busy ? Verdict::kWarning : Verdict::kGood,
+          .status = busy ? CheckStatus::kWarning : CheckStatus::kOk,
           .finding = busy ? base::BusySentence(*use) : absl::StrFormat("other programs use %.1f of %d cores", use->others, use->cores),
           .advice = busy ? "let the other work end before jobs are planned and run, or calibrate while it goes on" : ""};
 }
@@ -103,7 +103,7 @@ Check Memory() {
   }
   const bool enough = free >= kMinMemoryBytes;
   return {.name = "memory",
-          .verdict = enough ? Verdict::kGood : Verdict::kWarning,
+          .status = enough ? CheckStatus::kOk : CheckStatus::kWarning,
           .finding = absl::StrCat(report::MemoryBytes(free), " free of ", report::MemoryBytes(total)),
           .advice = enough ? "" : "little is free: use small models, or close other programs"};
 }
@@ -113,7 +113,7 @@ Check Backend(absl::string_view name) {
   const std::string title = absl::StrCat("back end ", name);
   if (!backend.ok()) {
     return {.name = title,
-            .verdict = Verdict::kProblem,
+            .status = CheckStatus::kProblem,
             .finding = std::string(backend.status().message()),
             .advice = "reinstall the packages of tools/packages.txt"};
   }
@@ -125,7 +125,7 @@ Check Device() {
   const auto device = kernels::ChooseDevice("auto");
   if (device.ok()) return {.name = "device", .finding = device->description};
   return {.name = "device",
-          .verdict = Verdict::kWarning,
+          .status = CheckStatus::kWarning,
           .finding = std::string(device.status().message()),
           .advice = "--device cpu computes on the CPU all the same"};
 }
@@ -143,7 +143,7 @@ Check Loopback() {
   if (server >= 0) close(server);
   if (client >= 0) close(client);
   return {.name = "loopback network",
-          .verdict = works ? Verdict::kGood : Verdict::kProblem,
+          .status = works ? CheckStatus::kOk : CheckStatus::kProblem,
           .finding = works ? "processes of this machine can talk to each other" : "a connection to 127.0.0.1 fails",
           .advice = works ? "" : "bring the device `lo` up, or let the sandbox open sockets"};
 }
@@ -156,7 +156,7 @@ Check NetworkNamespaces() {
   if (child > 0) waitpid(child, &status, 0);
   const bool allowed = child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   return {.name = "network namespaces",
-          .verdict = allowed ? Verdict::kGood : Verdict::kNote,
+          .status = allowed ? CheckStatus::kOk : CheckStatus::kNote,
           .finding = allowed ? "allowed" : "not allowed",
           .advice = allowed ? "" : "only some tests need them (as root); emulated links work without"};
 }
@@ -166,7 +166,7 @@ Check OpenFiles() {
   getrlimit(RLIMIT_NOFILE, &limit);
   const bool enough = limit.rlim_cur >= static_cast<rlim_t>(kMinOpenFiles);
   return {.name = "open files",
-          .verdict = enough ? Verdict::kGood : Verdict::kWarning,
+          .status = enough ? CheckStatus::kOk : CheckStatus::kWarning,
           .finding = absl::StrCat("at most ", static_cast<uint64_t>(limit.rlim_cur), " in a process"),
           .advice = enough ? "" : "raise it: ulimit -n 4096"};
 }
@@ -177,7 +177,7 @@ Check Clock() {
   constexpr int64_t kBeginningOf2024 = 1'704'067'200;  // seconds since 1970
   const bool sane = now.tv_sec > kBeginningOf2024;
   return {.name = "clock",
-          .verdict = works && sane ? Verdict::kGood : Verdict::kWarning,
+          .status = works && sane ? CheckStatus::kOk : CheckStatus::kWarning,
           .finding = absl::StrFormat("resolution %d ns", resolution.tv_nsec),
           .advice = sane ? "" : "the date is wrong: certificates will be refused until it is set"};
 }
@@ -186,29 +186,29 @@ Check Disk(const std::string& folder) {
   struct statvfs info {};
   if (statvfs(folder.c_str(), &info) != 0) {
     return {.name = "disk",
-            .verdict = Verdict::kProblem,
+            .status = CheckStatus::kProblem,
             .finding = absl::StrCat("cannot look at ", folder),
             .advice = "run fusionctl in a folder that exists"};
   }
   const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   const bool writable = access(folder.c_str(), W_OK) == 0;
   return {.name = "disk",
-          .verdict = free < kMinDiskBytes || !writable ? Verdict::kWarning : Verdict::kGood,
+          .status = free < kMinDiskBytes || !writable ? CheckStatus::kWarning : CheckStatus::kOk,
           .finding = absl::StrCat(report::MemoryBytes(free), " free here", writable ? "" : ", not writable"),
           .advice = !writable              ? "runs leave their files in the working directory: use --output"
                     : free < kMinDiskBytes ? "checkpoints may not fit: use --output on a larger disk"
                                            : ""};
 }
 
-const char* Word(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kGood:
+const char* Word(CheckStatus status) {
+  switch (status) {
+    case CheckStatus::kOk:
       return "ok";
-    case Verdict::kNote:
+    case CheckStatus::kNote:
       return "note";
-    case Verdict::kWarning:
+    case CheckStatus::kWarning:
       return "warning";
-    case Verdict::kProblem:
+    case CheckStatus::kProblem:
       return "problem";
   }
   return "problem";
@@ -218,10 +218,10 @@ int Report(const std::vector<Check>& checks, OutputFormat format) {
   bool broken = false;
   nlohmann::json list = nlohmann::json::array();
   for (const Check& check : checks) {
-    broken |= check.verdict == Verdict::kProblem;
-    list.push_back({{"name", check.name}, {"verdict", Word(check.verdict)}, {"finding", check.finding}, {"advice", check.advice}});
+    broken |= check.status == CheckStatus::kProblem;
+    list.push_back({{"name", check.name}, {"verdict", Word(check.status)}, {"finding", check.finding}, {"advice", check.advice}});
     if (format == OutputFormat::kText) {
-      absl::PrintF("%-8s %s: %s\n", Word(check.verdict), check.name, check.finding);
+      absl::PrintF("%-8s %s: %s\n", Word(check.status), check.name, check.finding);
       if (!check.advice.empty()) absl::PrintF("         %s\n", check.advice);
     }
   }
@@ -236,7 +236,7 @@ int Report(const std::vector<Check>& checks, OutputFormat format) {
 
 }  // namespace
 
-std::vector<Check> Examine() {
+std::vector<Check> RunChecks() {
   std::vector<Check> checks = {Processor(), Cores(), Load(), Memory()};
   for (const absl::string_view name : kernels::BackendNames()) checks.push_back(Backend(name));
   checks.insert(checks.end(), {Device(), Loopback(), NetworkNamespaces(), OpenFiles(), Clock(), Disk(".")});
@@ -246,7 +246,7 @@ std::vector<Check> Examine() {
 void AddDoctor(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* const command = app.add_subcommand("doctor", "Check whether this machine can run jobs, and say what to do if not");
   command->footer("Example:\n  fusionctl doctor");
-  command->callback([&globals, &action] { action = [&globals] { return Report(Examine(), globals.format); }; });
+  command->callback([&globals, &action] { action = [&globals] { return Report(RunChecks(), globals.format); }; });
 }
 
 }  // namespace fusionllm::cli

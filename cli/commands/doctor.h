@@ -6,8 +6,8 @@
 
 namespace fusionllm::cli {
 
-enum class Verdict {
-  kGood,
+enum class CheckStatus {
+  kOk,
   kNote,     // something is not there that few need
   kWarning,  // jobs run, but worse than they could
   kProblem,  // jobs cannot run
@@ -15,12 +15,12 @@ enum class Verdict {
 
 struct Check {
   std::string name;
-  Verdict verdict = Verdict::kGood;
+  CheckStatus status = CheckStatus::kOk;
   std::string finding;  // what is
   std::string advice;   // what to do; empty when nothing
 };
 
 // Looks at this machine; blocks for well under a second.
-std::vector<Check> Examine();
+std::vector<Check> RunChecks();
 
 }  // namespace fusionllm::cli

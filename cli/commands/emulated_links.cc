@@ -100,16 +100,16 @@ absl::StatusOr<std::vector<wire::MeasuredLink>> MeasureEmulatedLinks(const job::
       wire::MeasuredLink& link = links.emplace_back(measured[name]);
       link.src = src;
       link.dst = dst;
-      link.line = line;
+      link.shared_link = line;
     }
   }
   std::map<Pair, double> latency_s;
   for (const wire::MeasuredLink& link : links) {
-    const Pair ends = link.line.empty() ? Pair(site_of[link.src], site_of[link.dst]) : Pair(link.src, link.dst);
+    const Pair ends = link.shared_link.empty() ? Pair(site_of[link.src], site_of[link.dst]) : Pair(link.src, link.dst);
     latency_s[ends] = *link.latency_seconds;
   }
   for (wire::MeasuredLink& link : links) {
-    const Pair back = link.line.empty() ? Pair(site_of[link.dst], site_of[link.src]) : Pair(link.dst, link.src);
+    const Pair back = link.shared_link.empty() ? Pair(site_of[link.dst], site_of[link.src]) : Pair(link.dst, link.src);
     const auto found = latency_s.find(back);
     link.rtt_seconds = *link.latency_seconds + (found == latency_s.end() ? *link.latency_seconds : found->second);
   }

@@ -58,7 +58,7 @@ absl::StatusOr<int> Graph(const GraphFlags& flags, OutputFormat format) {
   opdag::DrawingOptions options;
   if (flags.with_plan) {
     if (const auto* refusal = std::get_if<plan::PlanError>(&answer)) {
-      flags.plan.PrintRefusal(workload->job.spec, *refusal);
+      flags.plan.PrintPlanError(workload->job.spec, *refusal);
       return kExitInfeasible;
     }
     FUSIONLLM_ASSIGN_OR_RETURN(options, Colours(std::get<plan::Plan>(answer), graph));

@@ -15,11 +15,11 @@
 #include "cli/commands/remote_start.h"
 #include "cli/commands/run_input.h"
 #include "cli/run/local_executors.h"
+#include "lib/base/cpu_usage.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/memory_limit.h"
 #include "lib/base/object_uri.h"
 #include "lib/base/output_file.h"
-#include "lib/base/processor_use.h"
 #include "lib/base/source_file.h"
 #include "lib/base/status_macros.h"
 #include "lib/job/model_config.h"
@@ -31,7 +31,7 @@
 #include "lib/planning/plan_workload.h"
 #include "lib/report/number_format.h"
 #include "lib/scheduler/plan_error_reasons.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/tensor/memory.h"
 
 namespace fusionllm::cli {
@@ -44,11 +44,11 @@ constexpr char kLocalDevice[] = "local-0", kLocalSite[] = "local";  // of a mach
 std::string MissingStart(const job::Model& model) {
   std::error_code error;
   const models::Family* const family = job::FamilyOf(model);
-  if (family == nullptr || family->stored() == nullptr || !model.init.from || base::IsUri(*model.init.from) ||
+  if (family == nullptr || family->hugging_face_format() == nullptr || !model.init.from || base::IsUri(*model.init.from) ||
       std::filesystem::exists(*model.init.from, error)) {
     return "";
   }
-  const std::vector<models::StoredSize>& sizes = family->stored()->sizes;
+  const std::vector<models::StoredSize>& sizes = family->hugging_face_format()->sizes;
   const auto known = [&](const models::StoredSize& size) { return !size.of_preset || (model.config.*size.value).has_value(); };
   if (model.preset || std::all_of(sizes.begin(), sizes.end(), known)) return "";
   return absl::StrCat("spec.model.init.from: ", *model.init.from, " does not exist, so what spec.model leaves out is planned as that of ",
@@ -57,7 +57,7 @@ std::string MissingStart(const job::Model& model) {
 
 std::vector<std::string> Planners() {
   std::vector<std::string> names;
-  for (const absl::string_view name : scheduler::StrategyNames()) names.emplace_back(name);
+  for (const absl::string_view name : scheduler::PlannerNames()) names.emplace_back(name);
   return names;
 }
 
@@ -84,7 +84,7 @@ void PlanArguments::AddTo(CLI::App& command) {
   command.add_option("--strategy", strategy, "planner, instead of the job's")->check(OneOf(Planners()));
   command
       .add_option("--arithmetic", arithmetic,
-                  "of the matrix units of devices that have a profile in the topology; without it what spec.training.precision asks for")
+                  "of the tensor cores of devices that have a profile in the topology; without it what spec.training.precision asks for")
       ->check(OneOf({"fp32", "tf32", "bf16"}));
   command.add_option("--seed", seed, "seed of the search; the same inputs and seed give the same plan")
       ->check(WholeNumber())
@@ -100,7 +100,7 @@ std::string ArithmeticPhrase(const plan::Plan& plan) {
   gpus.erase("");  // of a profile that does not say it
   std::vector<std::string> parts;
   for (const auto& [arithmetic, names] : gpus) {
-    parts.push_back(absl::StrCat(arithmetic, arithmetic == "fp32" ? " (no matrix units)" : " (matrix units)"));
+    parts.push_back(absl::StrCat(arithmetic, arithmetic == "fp32" ? " (no tensor cores)" : " (tensor cores)"));
     if (gpus.size() > 1) absl::StrAppend(&parts.back(), " on ", absl::StrJoin(names, ", "));
   }
   return parts.empty() ? "" : absl::StrCat(" with arithmetic ", absl::StrJoin(parts, ", "));
@@ -120,7 +120,7 @@ absl::Status WriteTextFile(const std::string& path, absl::string_view text) { re
 int64_t MachineMemoryBytes() { return base::AllowedMemoryBytes(); }
 int MachineCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-std::optional<plan::PlanError> RefusalOf(const absl::Status& measured) {
+std::optional<plan::PlanError> PlanErrorOf(const absl::Status& measured) {
   if (!tensor::IsOutOfMemory(measured)) return std::nullopt;
   return plan::PlanError{.reason = scheduler::plan_errors::kInsufficientMemory, .message = std::string(measured.message())};
 }
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<wire::DeviceProfile>> MeasureMachine(const workload::
   }
   // A plan may be made where the data is not.
   absl::StatusOr<std::unique_ptr<workload::DatasetSource>> data = workload::DatasetSource::Open(workload);
-  const base::ProcessorUseMeter meter;
+  const base::CpuUsageMeter meter;
   std::map<int, wire::DeviceProfile> by_threads;
   std::vector<wire::DeviceProfile> profiles;
   for (const Wanted& device : wanted) {
@@ -215,7 +215,7 @@ planning::PlanOptions PlanArguments::Options() const {
           .explain = explain};
 }
 
-void PlanArguments::PrintRefusal(const job::Spec& spec, const plan::PlanError& refusal, bool starts_executors) const {
+void PlanArguments::PrintPlanError(const job::Spec& spec, const plan::PlanError& refusal, bool starts_executors) const {
   std::string advice;
   std::optional<job::Topology> read;
   if (!topology.empty()) {
@@ -229,7 +229,7 @@ void PlanArguments::PrintRefusal(const job::Spec& spec, const plan::PlanError& r
 
 absl::StatusOr<plan::PlanResult> PlanArguments::Plan(const workload::Workload& workload, const job::FieldLocations& places) const {
   const absl::StatusOr<planning::Hardware> hardware = ReadHardware(workload, places);
-  if (auto refusal = RefusalOf(hardware.status())) return *std::move(refusal);
+  if (auto refusal = PlanErrorOf(hardware.status())) return *std::move(refusal);
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::Profiles resolved, planning::ProfilesOf(*hardware, workload.job.spec.training.precision));
   planning::PlanOptions options = Options();

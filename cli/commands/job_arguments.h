@@ -47,7 +47,7 @@ struct PlanArguments {
   planning::PlanOptions Options() const;
   absl::StatusOr<plan::PlanResult> Plan(const workload::Workload& workload, const job::FieldLocations& places) const;
   // Tells on stderr that there is no plan, why, and what to do about too few executors. `starts_executors`: the command has --device.
-  void PrintRefusal(const job::Spec& spec, const plan::PlanError& refusal, bool starts_executors = false) const;
+  void PrintPlanError(const job::Spec& spec, const plan::PlanError& refusal, bool starts_executors = false) const;
 };
 
 // Names in the job's pins, against the devices of the topology, else against `devices`. Errors: those of planning::CheckPins, located.
@@ -55,7 +55,7 @@ absl::Status CheckPinsOf(const workload::Workload& workload, const std::optional
                          const std::vector<wire::DeviceProfile>& devices, absl::string_view place_of_devices,
                          const job::FieldLocations& places);
 
-// What matrix products of devices with a profile were reckoned in, as a phrase behind a time: " with arithmetic bf16 (matrix units)"; empty
+// What matrix products of devices with a profile were reckoned in, as a phrase behind a time: " with arithmetic bf16 (tensor cores)"; empty
 // where all was measured.
 std::string ArithmeticPhrase(const plan::Plan& plan);
 
@@ -69,7 +69,7 @@ int64_t MachineMemoryBytes();
 int MachineCores();
 
 // Of an error of MeasureMachine: that there can be no plan, where an op is too large for this machine's memory; else nullopt.
-std::optional<plan::PlanError> RefusalOf(const absl::Status& measured);
+std::optional<plan::PlanError> PlanErrorOf(const absl::Status& measured);
 
 // Measures this machine for the job as each device of the topology runs it: one profile for each number of threads, named after the
 // devices; without a topology one profile of the whole machine, named "local-0". Devices that the topology gives a profile are left out.

@@ -48,7 +48,7 @@ void AddJoin(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--device", flags->options.device, "what computes: cpu, cuda:N, or auto, the first CUDA device if there is one")
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
-  command->add_flag("--allow-nondeterminism", flags->options.fastest,
+  command->add_flag("--allow-nondeterminism", flags->options.allow_nondeterminism,
                     "on a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the "
                     "number of stages");
   command->add_flag("--spare", flags->options.spare, "be a spare: no stage until another machine is lost");

@@ -27,12 +27,12 @@ constexpr char kOneOf[] = "OneOf";
 
 }  // namespace
 
-CLI::Validator NumberFrom(double least, bool above) {
-  const std::string bound = absl::StrFormat("%s %g", above ? "above" : "at least", least);
+CLI::Validator NumberFrom(double min, bool above) {
+  const std::string bound = absl::StrFormat("%s %g", above ? "above" : "at least", min);
   const auto check = [=](const std::string& text) -> std::string {
     double number = 0;
     if (!absl::SimpleAtod(text, &number) || !std::isfinite(number)) return absl::StrFormat("'%s' is not a finite number", text);
-    if (number < least || (above && number == least)) return absl::StrFormat("%s is not %s", text, bound);
+    if (number < min || (above && number == min)) return absl::StrFormat("%s is not %s", text, bound);
     return "";
   };
   return CLI::Validator(check, absl::StrFormat("NUMBER %s", bound), "NumberFrom");

@@ -10,8 +10,8 @@
 namespace fusionllm::cli {
 
 // A finite number, at least `least` (above it, with `above`).
-CLI::Validator NumberFrom(double least, bool above = false);
-inline CLI::Validator NumberAbove(double least) { return NumberFrom(least, /*above=*/true); }
+CLI::Validator NumberFrom(double min, bool above = false);
+inline CLI::Validator NumberAbove(double min) { return NumberFrom(min, /*above=*/true); }
 // A name of a Kubernetes object that is also a label of DNS (RFC 1123).
 CLI::Validator ObjectName();
 CLI::Validator JobName();

@@ -183,7 +183,7 @@ absl::StatusOr<int> PrintPlanOf(const PlanArguments& arguments, OutputFormat for
   } else if (refusal == nullptr) {
     PrintPlanText(std::get<plan::Plan>(answer));
   }
-  if (refusal != nullptr) arguments.PrintRefusal(workload->job.spec, *refusal, /*starts_executors=*/as_run_line);
+  if (refusal != nullptr) arguments.PrintPlanError(workload->job.spec, *refusal, /*starts_executors=*/as_run_line);
   return refusal == nullptr ? kExitDone : kExitInfeasible;
 }
 

@@ -90,9 +90,9 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
   job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.job.Resolve(&places));
   const absl::StatusOr<planning::Hardware> hardware = arguments.ReadHardware(*workload, places);
-  if (const auto refusal = RefusalOf(hardware.status())) {
+  if (const auto refusal = PlanErrorOf(hardware.status())) {
     if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintReplan(*refusal));
-    arguments.PrintRefusal(workload->job.spec, *refusal);
+    arguments.PrintPlanError(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());
@@ -110,7 +110,7 @@ absl::StatusOr<int> PlanRunning(const PlanArguments& arguments, const RunningArg
   } else if (refusal == nullptr) {
     PrintChange(std::get<wire::ReplanDocument>(answer));
   }
-  if (refusal != nullptr) arguments.PrintRefusal(workload->job.spec, *refusal);
+  if (refusal != nullptr) arguments.PrintPlanError(workload->job.spec, *refusal);
   return refusal == nullptr ? kExitDone : kExitInfeasible;
 }
 

@@ -42,7 +42,7 @@ Found Read(const std::string& uri) {
     const absl::StatusOr<base::ObjectUri> newest = archive::FollowLatest(store, *place);  // of a folder of checkpoints
     if (absl::IsInvalidArgument(newest.status())) return newest.status();
     if (!newest.ok()) return Unanswered(newest.status());
-    const std::string name = base::ToString(base::Below(*newest, checkpoint::kManifestName));
+    const std::string name = base::ToString(base::JoinUri(*newest, checkpoint::kManifestName));
     const absl::StatusOr<std::string> manifest = read(name, checkpoint::kMaxManifestBytes);
     if (manifest.ok()) return job::InitialModelFromManifest(*manifest, name);
     if (!absl::IsNotFound(manifest.status())) return Unanswered(manifest.status());

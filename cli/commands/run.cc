@@ -47,7 +47,7 @@ struct RunFlags {
   std::vector<std::string> overrides, devices;  // each of `devices` a list
   double join_timeout_seconds = 0;
   int64_t log_every = 0;
-  bool fresh = false, fastest = false, dry_run = false, no_checkpoint = false;
+  bool fresh = false, allow_nondeterminism = false, dry_run = false, no_checkpoint = false;
 };
 
 // Names in the job's pins, as far as it is known who will run it.
@@ -63,7 +63,7 @@ absl::Status CheckNames(const workload::Workload& workload, const RunJobOptions&
 // Of the description that its sizes were taken from.
 void TellOfStart(const job::Model& model) {
   const models::Family* const family = job::FamilyOf(model);
-  if (!model.init.from.has_value() || family == nullptr || family->stored() == nullptr) return;
+  if (!model.init.from.has_value() || family == nullptr || family->hugging_face_format() == nullptr) return;
   const absl::StatusOr<std::optional<job::InitialModel>> start =
       base::IsUri(*model.init.from) ? ReadRemoteStart(*model.init.from) : job::ReadInitialModel(*model.init.from);
   if (!start.ok() || !start->has_value()) return;
@@ -141,7 +141,7 @@ std::vector<std::string> CommandOf(const RunFlags& flags, const Globals& globals
   add("--topology", flags.topology);
   for (const std::string& override_text : flags.overrides) add("--set", override_text);
   for (const std::string& device : flags.devices) add("--device", device);
-  if (flags.fastest) words.emplace_back("--allow-nondeterminism");
+  if (flags.allow_nondeterminism) words.emplace_back("--allow-nondeterminism");
   add("--profiles", flags.profiles);
   add("--listen", flags.listen);
   if (flags.join_timeout_seconds > 0) add("--join-timeout-seconds", absl::StrCat(flags.join_timeout_seconds));
@@ -240,7 +240,7 @@ absl::StatusOr<int> RunLoaded(RunJobOptions options, const job::FieldLocations& 
   if (const std::string ignored = job::KubernetesOnlyWarning(options.job); !ignored.empty()) warnings.push_back(ignored);
   if (flags.dry_run) warnings.clear();  // who plans tells them
   for (const std::string& warning : warnings) warn(warning);
-  options.fastest = flags.fastest;
+  options.allow_nondeterminism = flags.allow_nondeterminism;
   options.output = flags.output;
   options.fresh = flags.fresh;
   if (!flags.profiles.empty()) options.profiles = std::filesystem::absolute(flags.profiles).string();
@@ -296,7 +296,7 @@ void AddRun(CLI::App& app, const Globals& globals, Action& action) {
       ->allow_extra_args(false)
       ->check([](const std::string& text) { return std::string(ParseDeviceList(text).status().message()); });
   command->add_flag(
-      "--allow-nondeterminism", flags->fastest,
+      "--allow-nondeterminism", flags->allow_nondeterminism,
       "on GPUs: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number "
       "of stages");
   command

@@ -176,7 +176,8 @@ std::string UnreadPlaceholderWarning(const workload::Workload& workload) {
 std::string UnknownHeadsWarning(const workload::Workload& workload) {
   const job::Model& model = workload.job.spec.model;
   const models::Family* const family = job::FamilyOf(model);
-  if (family == nullptr || family->stored() == nullptr || !model.init.from.has_value() || base::IsUri(*model.init.from)) return "";
+  if (family == nullptr || family->hugging_face_format() == nullptr || !model.init.from.has_value() || base::IsUri(*model.init.from))
+    return "";
   std::error_code error;
   if (!std::filesystem::exists(*model.init.from, error)) return "";
   const absl::StatusOr<std::optional<job::InitialModel>> described = job::ReadInitialModel(*model.init.from);
@@ -184,7 +185,7 @@ std::string UnknownHeadsWarning(const workload::Workload& workload) {
   const absl::StatusOr<job::ResolvedModel> resolved = job::ResolveModel(workload.job.spec);
   if (!resolved.ok()) return "";
   std::vector<std::string> what, fields;
-  for (const models::StoredSize& size : family->stored()->sizes) {
+  for (const models::StoredSize& size : family->hugging_face_format()->sizes) {
     const std::optional<int64_t>& value = resolved->sizes.settings.*size.value;
     if (size.absent_in_shapes == nullptr || !value) continue;
     what.emplace_back(size.absent_in_shapes);

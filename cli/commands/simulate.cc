@@ -107,8 +107,8 @@ void PrintWhatIfs(const plan::Plan& planned, const std::vector<wire::WhatIfDocum
   for (const wire::WhatIfDocument& what_if : what_ifs) {
     const auto* replanned = std::get_if<wire::PlannedStep>(&what_if.replanned);
     const auto limit = [](const wire::SimulatedStep& step) {
-      if (step.limits.empty()) return std::string();
-      return step.limits[0].gain < planning::kMinGainOfALimit ? "nothing alone" : step.limits[0].name;
+      if (step.bottlenecks.empty()) return std::string();
+      return step.bottlenecks[0].gain < planning::kMinBottleneckGain ? "nothing alone" : step.bottlenecks[0].name;
     };
     table.Row({what_if.change, report::StepSeconds(what_if.before_seconds),
                what_if.same_plan      ? Against(what_if.same_plan->step_seconds, what_if.before_seconds)
@@ -219,9 +219,9 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   job::FieldLocations places;
   FUSIONLLM_ASSIGN_OR_RETURN(const auto workload, arguments.plan.job.Resolve(&places));
   const absl::StatusOr<planning::Hardware> hardware = arguments.plan.ReadHardware(*workload, places);
-  if (const auto refusal = RefusalOf(hardware.status())) {
+  if (const auto refusal = PlanErrorOf(hardware.status())) {
     if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(*refusal));
-    arguments.plan.PrintRefusal(workload->job.spec, *refusal);
+    arguments.plan.PrintPlanError(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   FUSIONLLM_RETURN_IF_ERROR(hardware.status());
@@ -233,7 +233,7 @@ absl::StatusOr<int> Simulate(const SimulateArguments& arguments, OutputFormat fo
   FUSIONLLM_ASSIGN_OR_RETURN(const planning::SimulationOutcome outcome, planning::SimulateWorkload(source, *hardware, options));
   if (format == OutputFormat::kJson) absl::PrintF("%s\n", wire::PrintSimulation(outcome.answer));
   if (const auto* refusal = std::get_if<plan::PlanError>(&outcome.answer)) {
-    arguments.plan.PrintRefusal(workload->job.spec, *refusal);
+    arguments.plan.PrintPlanError(workload->job.spec, *refusal);
     return kExitInfeasible;
   }
   const auto& simulation = std::get<wire::SimulationDocument>(outcome.answer);

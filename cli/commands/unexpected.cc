@@ -77,7 +77,7 @@ constexpr OptionWord kOptionWords[] = {
 
 std::string InsteadOf(const std::string& command, const std::string& option) {
   for (const OptionWord& word : kOptionWords) {
-    if (command == word.command && base::FoldName(option) == word.option) return word.instead;
+    if (command == word.command && base::NormalizeName(option) == word.option) return word.instead;
   }
   return "";
 }
@@ -136,8 +136,9 @@ int UnknownCommand(const CLI::App& app) {
         wanted.c_str());
     return kExitBadInput;
   }
-  const auto* const word = std::find_if(std::begin(kCommandWords), std::end(kCommandWords),
-                                        [&](const CommandWord& known) { return base::FoldName(wanted) == base::FoldName(known.word); });
+  const auto* const word = std::find_if(std::begin(kCommandWords), std::end(kCommandWords), [&](const CommandWord& known) {
+    return base::NormalizeName(wanted) == base::NormalizeName(known.word);
+  });
   const std::string near = word != std::end(kCommandWords) ? word->meant : base::NearestName(wanted, names);
   std::fprintf(stderr, "fusionctl: no command '%s'; %s%s%sthere are %s\n", app.remaining().front().c_str(),
                near.empty() ? "" : "did you mean ", near.c_str(), near.empty() ? "" : "? ", listed.c_str());

@@ -100,7 +100,7 @@ class Work {
 
   // Shows what the executor has to say: that its run is away, say. Until the executor has ended: asked to after a first signal, made to
   // after a second or when it takes too long.
-  ChildEnd Wait() {
+  ExitStatus Wait() {
     while (!child_.Poll()) {
       pollfd fd = {signals_.fd(), POLLIN, 0};
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(kill_at_ - Clock::now());
@@ -180,7 +180,7 @@ std::vector<std::string> ExecutorCommand(const JoinOptions& options, const std::
   if (!options.data.empty()) argv.insert(argv.end(), {"--data", options.data});
   if (!options.shared_folder.empty()) argv.insert(argv.end(), {"--shared-folder", options.shared_folder});
   if (options.object_stores) argv.push_back("--object-stores");
-  if (options.fastest) argv.push_back("--allow-nondeterminism");
+  if (options.allow_nondeterminism) argv.push_back("--allow-nondeterminism");
   if (options.spare) argv.push_back("--spare");
   if (!options.site.empty()) argv.insert(argv.end(), {"--site", options.site});
   if (!options.site_checkpoints.empty()) argv.insert(argv.end(), {"--site-checkpoints", options.site_checkpoints});
@@ -220,7 +220,7 @@ absl::StatusOr<int> JoinRun(const JoinOptions& options, SignalWatch& signals) {
   absl::FPrintF(stderr, "joined the run at %s as %s\n", options.address, enrolled.name);
 
   Work work(std::move(child), signals, log);
-  const ChildEnd end = work.Wait();
+  const ExitStatus end = work.Wait();
   if (work.interrupted()) return kExitInterrupted;
   if (end.exit_code == kExitDone) {
     absl::FPrintF(stderr, "the run is over\n");

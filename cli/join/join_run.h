@@ -20,7 +20,7 @@ struct JoinOptions {
   std::string token;                     // what fusionctl run --listen printed
   std::string name;                      // wanted; empty: the broker chooses
   std::string device = "auto";           // as kernels::ChooseDevice takes it
-  bool fastest = false;                  // fusion-executor's
+  bool allow_nondeterminism = false;     // fusion-executor's
   bool spare = false;                    // no stage until another machine is lost
   std::optional<std::string> listen;     // host:port of this machine that the others can dial; absent: they are met at the broker
   std::optional<std::string> advertise;  // host:port dialable, that they dial instead and that leads to `listen`

@@ -84,7 +84,7 @@ TEST(ExecutorCommandTest, AnExecutorThatJoinsIsClosedWhateverIsOpened) {
   const JoinOptions nothing{.address = "host:7000", .token = "secret"};
   const JoinOptions all{.address = "host:7000",
                         .token = "secret",
-                        .fastest = true,
+                        .allow_nondeterminism = true,
                         .spare = true,
                         .listen = "lab:0",
                         .advertise = "lab:1",

@@ -49,7 +49,7 @@ void CloseAllOnExec() {
 
 }  // namespace
 
-std::string Describe(const ChildEnd& end) {
+std::string Describe(const ExitStatus& end) {
   if (end.signal) return absl::StrCat("killed by signal ", *end.signal, " (", strsignal(*end.signal), ")");
   return absl::StrCat("exit code ", end.exit_code.value_or(-1));
 }
@@ -143,7 +143,7 @@ void ChildProcess::Reap(bool block) {
     reaped = waitpid(pid_, &status, block ? 0 : WNOHANG);
   } while (reaped < 0 && errno == EINTR);
   if (reaped == 0) return;
-  ChildEnd end;
+  ExitStatus end;
   if (reaped == pid_ && WIFSIGNALED(status)) {
     end.signal = WTERMSIG(status);
   } else {
@@ -152,7 +152,7 @@ void ChildProcess::Reap(bool block) {
   end_ = end;
 }
 
-const std::optional<ChildEnd>& ChildProcess::Poll() {
+const std::optional<ExitStatus>& ChildProcess::Poll() {
   Reap(/*block=*/false);
   return end_;
 }

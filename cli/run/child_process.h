@@ -19,12 +19,12 @@
 namespace fusionllm::cli {
 
 // How a child ended: exactly one is set.
-struct ChildEnd {
+struct ExitStatus {
   std::optional<int> exit_code;
   std::optional<int> signal;
 };
 // "exit code 1", "killed by signal 9 (Killed)".
-std::string Describe(const ChildEnd& end);
+std::string Describe(const ExitStatus& end);
 
 class ChildProcess {
  public:
@@ -49,7 +49,7 @@ class ChildProcess {
   int stdout_fd() const { return stdout_fd_; }  // non-blocking; -1: not piped
 
   // Reaps without blocking; the answer stays the same once there is one.
-  const std::optional<ChildEnd>& Poll();
+  const std::optional<ExitStatus>& Poll();
   // Does nothing once the child was reaped, so it never hits a stranger that got its number.
   void Signal(int signal);
   // SIGKILL and wait for the end.
@@ -64,7 +64,7 @@ class ChildProcess {
   std::string log_path_;
   pid_t pid_ = -1;
   int stdout_fd_ = -1;
-  std::optional<ChildEnd> end_;
+  std::optional<ExitStatus> end_;
 };
 
 // Cuts what arrives on a descriptor into lines.

@@ -62,7 +62,7 @@ absl::Status FolderLock::Check(const std::string& path, absl::string_view remedy
   return can_write.ok() && IsHeld(path) ? Taken(path, remedy) : can_write;
 }
 
-absl::StatusOr<FolderLock> FolderLock::Take(const std::string& path, absl::string_view remedy) {
+absl::StatusOr<FolderLock> FolderLock::Acquire(const std::string& path, absl::string_view remedy) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return base::AsBadInput(base::FileError(error.value(), "make the folder", path));

@@ -14,12 +14,12 @@ class FolderLock {
  public:
   // `remedy` ends the sentence that says who else holds the folder: "name another folder with --output". Errors: InvalidArgument when it
   // cannot be made or written to, ResourceExhausted when the disk is full, FailedPrecondition when another run holds it.
-  static absl::StatusOr<FolderLock> Take(const std::string& path, absl::string_view remedy);
-  // Whether Take would succeed, as far as can be known without making or writing anything. Errors: as Take.
+  static absl::StatusOr<FolderLock> Acquire(const std::string& path, absl::string_view remedy);
+  // Whether Acquire would succeed, as far as can be known without making or writing anything. Errors: as Acquire.
   static absl::Status Check(const std::string& path, absl::string_view remedy);
   // Whether the folder is there and can be written to, or can be made, as far as can be known without making or writing anything. Errors:
   // as
-  // Take, but for who holds it.
+  // Acquire, but for who holds it.
   static absl::Status CheckCanWrite(const std::string& path);
   // By another process or object, now.
   static bool IsHeld(const std::string& path);

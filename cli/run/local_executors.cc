@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "lib/base/cpu_usage.h"
 #include "lib/base/pluralize.h"
-#include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
 #include "lib/kernels/devices.h"
 #include "lib/scheduler/plan_error_reasons.h"
@@ -121,7 +121,7 @@ std::string AdviceSuffix(absl::string_view reason, const job::Spec& spec, const 
   return advice.empty() ? "" : absl::StrCat(". To have enough executors, ", advice);
 }
 
-std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> join_timeout_seconds) {
+std::string JoinAdvice(absl::string_view reason, const job::Spec& spec, std::optional<double> join_timeout_seconds) {
   if (reason != scheduler::plan_errors::kTooFewExecutors) return "";
   const job::Strategy& strategy = spec.strategy;
   std::string way = HowToRaiseLimits(spec.executors, std::max(strategy.MinExecutors(), spec.executors.min));

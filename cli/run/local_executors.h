@@ -40,6 +40,6 @@ std::string AdviseOnTooFewExecutors(const job::Spec& spec, const std::optional<j
 std::string AdviceSuffix(absl::string_view reason, const job::Spec& spec, const std::optional<job::Topology>& topology,
                          const std::vector<std::string>& devices, bool starts_executors = true);
 // The same of a run that machines join (--listen), which counts those that are there after `join_timeout_seconds`, if given.
-std::string HowToHaveEnoughJoin(absl::string_view reason, const job::Spec& spec, std::optional<double> join_timeout_seconds);
+std::string JoinAdvice(absl::string_view reason, const job::Spec& spec, std::optional<double> join_timeout_seconds);
 
 }  // namespace fusionllm::cli

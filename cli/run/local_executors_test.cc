@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lib/base/processor_use.h"
+#include "lib/base/cpu_usage.h"
 
 namespace fusionllm::cli {
 namespace {
@@ -138,17 +138,16 @@ TEST(AdviceTest, OfARunThatMachinesJoinIsToJoinSoonerOrToWaitLonger) {
   job::Spec spec;
   spec.executors.min = 3;
   EXPECT_EQ(
-      HowToHaveEnoughJoin("TooFewExecutors", spec, 3),
+      JoinAdvice("TooFewExecutors", spec, 3),
       ". To have enough executors, start `fusionctl join` on more machines, sooner, or wait for them longer than by --join-timeout-seconds "
       "3; or ask for less by a smaller spec.executors.min");
   spec.strategy.stages = 2;
-  EXPECT_EQ(HowToHaveEnoughJoin("TooFewExecutors", spec, std::nullopt),
+  EXPECT_EQ(JoinAdvice("TooFewExecutors", spec, std::nullopt),
             ". To have enough executors, start `fusionctl join` on more machines; or ask for less by --set spec.strategy.stages=0 (the "
             "planner then chooses) and a smaller spec.executors.min");
   spec.executors.max = 1;
-  EXPECT_THAT(HowToHaveEnoughJoin("TooFewExecutors", spec, std::nullopt),
-              HasSubstr("let the job use so many by --set spec.executors.max=3"));
-  EXPECT_EQ(HowToHaveEnoughJoin("NoOps", spec, 3), "");
+  EXPECT_THAT(JoinAdvice("TooFewExecutors", spec, std::nullopt), HasSubstr("let the job use so many by --set spec.executors.max=3"));
+  EXPECT_EQ(JoinAdvice("NoOps", spec, 3), "");
 }
 
 TEST(AdviceTest, CountsDevicesOfATopologyThatMayTrain) {

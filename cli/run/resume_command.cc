@@ -46,7 +46,7 @@ std::string ShellWord(absl::string_view word) {
   return plain ? std::string(word) : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
-std::string FromHere(const std::string& folder) {
+std::string RelativeToWorkingFolder(const std::string& folder) {
   std::error_code error;
   const std::string relative = fs::path(folder).lexically_relative(fs::current_path(error)).string();
   return error || relative.empty() || relative == "." || absl::StartsWith(relative, "..") ? folder : relative;
@@ -67,7 +67,7 @@ std::string CommandInFolder(const std::vector<std::string>& command, const std::
   std::vector<std::string> words;
   for (const std::string& word : command) words.push_back(ShellWord(word));
   words.push_back("--output");
-  words.push_back(ShellWord(FromHere(folder)));
+  words.push_back(ShellWord(RelativeToWorkingFolder(folder)));
   return absl::StrJoin(words, " ");
 }
 

@@ -14,7 +14,7 @@ namespace fusionllm::cli {
 // A word as a shell takes it: as it is where no shell would change it, else in single quotes.
 std::string ShellWord(absl::string_view word);
 // The absolute folder as it is written from the working directory: relative where it lies below.
-std::string FromHere(const std::string& folder);
+std::string RelativeToWorkingFolder(const std::string& folder);
 
 // `command` with the folder behind it, as a shell takes it.
 std::string CommandInFolder(const std::vector<std::string>& command, const std::string& folder);

@@ -68,7 +68,7 @@ TEST_F(GoOnTest, AnInterruptedRunWithoutACheckpointSaysThatItStartsAgain) {
   const std::vector<std::string> command = {"fusionctl", "run", "job.yaml"};
   const std::string again = "to start again at step 1:\n  fusionctl run job.yaml --output runs/t-1\n";
   const auto left = [&](int exit_code, bool trained) {
-    return WhatIsLeft(job_, command, folder_ / "runs/t-1", exit_code, trained, /*steps_made=*/trained);
+    return NextSteps(job_, command, folder_ / "runs/t-1", exit_code, trained, /*steps_made=*/trained);
   };
   EXPECT_EQ(left(kExitInterrupted, false), "nothing was trained yet, so there is nothing to go on from\n" + again);
   EXPECT_EQ(left(kExitInterrupted, true), "no checkpoint was saved yet, so there is nothing to go on from\n" + again);
@@ -119,7 +119,7 @@ TEST_F(GoOnTest, ARunInAFolderThatTheUserNamedIsFound) {
 
 TEST_F(GoOnTest, ARunThatGoesOnIsLeftAlone) {
   MakeRun("runs/t-20260101-000000", 40);
-  const auto lock = FolderLock::Take(folder_ / "runs/t-20260101-000000", "");
+  const auto lock = FolderLock::Acquire(folder_ / "runs/t-20260101-000000", "");
   ASSERT_TRUE(lock.ok());
   EXPECT_FALSE(FindUnfinishedRun(job_));
 }

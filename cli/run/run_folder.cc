@@ -43,7 +43,7 @@ absl::Status RunFolder::Check(const std::string& path) {
 absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
   std::error_code error;
   FUSIONLLM_ASSIGN_OR_RETURN(const std::filesystem::path absolute, AbsoluteFolder(path));
-  FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Take(absolute, kAnotherFolder));
+  FUSIONLLM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Acquire(absolute, kAnotherFolder));
   std::filesystem::create_directories(absolute / "logs", error);
   if (error) return base::AsBadInput(base::FileError(error.value(), "make the folder", (absolute / "logs").string()));
   return RunFolder(absolute, std::move(lock));
@@ -94,8 +94,8 @@ absl::Status RunFolder::RenewCertificates() const {
   return security::RenewFolder(authority, folder, absl::Now());
 }
 
-RunFolder::Earlier RunFolder::Remember() const {
-  Earlier earlier;
+RunFolder::Snapshot RunFolder::TakeSnapshot() const {
+  Snapshot earlier;
   for (const char* name : {"job.yaml", "topology.yaml", "profiles.json", "metrics.prom"}) {
     absl::StatusOr<std::string> text = base::ReadSmallFile(*this / name, kRememberedBytesMax);
     if (text.ok()) {
@@ -107,7 +107,7 @@ RunFolder::Earlier RunFolder::Remember() const {
   return earlier;
 }
 
-void RunFolder::PutBack(const Earlier& earlier) const {
+void RunFolder::Restore(const Snapshot& earlier) const {
   for (const auto& [name, text] : earlier.files) {
     std::error_code ignored;
     if (text.has_value()) {

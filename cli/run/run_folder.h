@@ -1,7 +1,7 @@
 // The folder of one run: what its processes read, and what is left of it.
 //
 //   job.yaml, topology.yaml   resolved, canonical
-//   security/                 the job's authority, a certificate and key for each process, the join token; new for each start
+//   security/                 the job's CA, a certificate and key for each process, the join token; new for each start
 //   logs/NAME.log             stderr of each process
 //   events.jsonl, trace.jsonl every line of the run
 //   report.html
@@ -49,12 +49,12 @@ class RunFolder {
   absl::Status WriteFile(absl::string_view name, absl::string_view content) const;
 
   // What the folder says of an earlier run and every start writes again: job, topology, profiles, last metrics. Held in memory.
-  struct Earlier {
+  struct Snapshot {
     std::map<std::string, std::optional<std::string>> files;  // nullopt: there was none
   };
-  Earlier Remember() const;
+  Snapshot TakeSnapshot() const;
   // Of a start that came to nothing beside a run that did not. What cannot be written stays as the start left it.
-  void PutBack(const Earlier& earlier) const;
+  void Restore(const Snapshot& earlier) const;
 
  private:
   RunFolder(std::string path, FolderLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}

@@ -31,7 +31,7 @@
 #include "cli/run/progress.h"
 #include "cli/run/resume_command.h"
 #include "cli/run/run_folder.h"
-#include "cli/run/run_lines.h"
+#include "cli/run/run_log_writer.h"
 #include "cli/run/run_outcome.h"
 #include "cli/run/run_summary.h"
 #include "cli/run/summary_text.h"
@@ -106,7 +106,7 @@ class Output : public SessionObserver {
   void OnNotice(absl::string_view sentence) override { OnLog(base::LogLevel::kWarning, sentence); }
 
   void OnLog(base::LogLevel level, absl::string_view sentence) override {
-    if (base::Logs(level)) progress_.Sentence(sentence, /*warning=*/level >= base::LogLevel::kWarning);
+    if (base::IsLogged(level)) progress_.Sentence(sentence, /*warning=*/level >= base::LogLevel::kWarning);
   }
 
   void OnListening(absl::string_view address) override {
@@ -153,7 +153,7 @@ class Output : public SessionObserver {
 
   const RunJobOptions& options_;
   const std::string token_, report_path_;
-  RunLines lines_;
+  RunLogWriter lines_;
   Progress progress_;
   std::string summary_, stdout_error_;
   bool steps_made_ = false, error_printed_ = false, lines_lost_ = false;
@@ -218,13 +218,13 @@ absl::StatusOr<std::optional<FolderLock>> HoldCheckpoints(const job::FusionJob& 
   if (!job.spec.checkpoint.has_value() || base::IsUri(job.spec.checkpoint->path)) return std::nullopt;
   const std::filesystem::path path = (std::filesystem::path(folder.path()) / job.spec.checkpoint->path).lexically_normal();
   if (path == std::filesystem::path(folder.path())) return std::nullopt;  // held already
-  absl::StatusOr<FolderLock> lock = FolderLock::Take(path, kAnotherCheckpointFolder);
+  absl::StatusOr<FolderLock> lock = FolderLock::Acquire(path, kAnotherCheckpointFolder);
   if (!lock.ok()) return absl::Status(lock.status().code(), absl::StrCat(services::kCheckpointPathField, ": ", lock.status().message()));
   return *std::move(lock);
 }
 
 // What is to be said of a folder that another job's run has left; empty: nothing.
-std::string OtherJobsRecord(const RunFolder::Earlier& earlier, const RunFolder& folder, const job::FusionJob& job) {
+std::string OtherJobsRecord(const RunFolder::Snapshot& earlier, const RunFolder& folder, const job::FusionJob& job) {
   const auto text = earlier.files.find("job.yaml");
   if (text == earlier.files.end() || !text->second.has_value()) return "";
   const absl::StatusOr<job::FusionJob> other = job::ParseFusionJob(*text->second, folder / "job.yaml");
@@ -243,7 +243,8 @@ void RemoveSharedMark(const job::FusionJob& job, const std::string& folder) {
 void TellWhatIsKept(const RunJobOptions& options, const std::string& folder) {
   if (options.kept_by_default) {
     const std::string where = services::CheckpointDirectory(options.job.spec.checkpoint->path, folder);
-    absl::FPrintF(stderr, "the job has no spec.checkpoint: its last step is kept in %s (--no-checkpoint keeps nothing)\n", FromHere(where));
+    absl::FPrintF(stderr, "the job has no spec.checkpoint: its last step is kept in %s (--no-checkpoint keeps nothing)\n",
+                  RelativeToWorkingFolder(where));
   } else if (!options.job.spec.checkpoint && !options.command.empty()) {
     absl::FPrintF(stderr, "nothing of the model will be kept: the run has no checkpoints\n");
   }
@@ -316,16 +317,16 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
   const std::string& name = options.job.metadata.name;
   FUSIONLLM_ASSIGN_OR_RETURN(const RunFolder folder, OpenFolder(options));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<FolderLock> checkpoints, HoldCheckpoints(options.job, folder));
-  FUSIONLLM_RETURN_IF_ERROR(base::AsBadInput(RunLines::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
-  const RunFolder::Earlier earlier = folder.Remember();
+  FUSIONLLM_RETURN_IF_ERROR(base::AsBadInput(RunLogWriter::CheckWritable(folder / "events.jsonl", folder / "trace.jsonl")));
+  const RunFolder::Snapshot earlier = folder.TakeSnapshot();
   if (const std::string other = OtherJobsRecord(earlier, folder, options.job); !other.empty()) {
     absl::FPrintF(stderr, "fusionctl: %swarning: %s\n", options.line_prefix, other);
   }
   if (options.format == OutputFormat::kText) TellWhatIsKept(options, folder.path());
-  absl::Cleanup put_back = [&] { folder.PutBack(earlier); };
+  absl::Cleanup put_back = [&] { folder.Restore(earlier); };
   FUSIONLLM_RETURN_IF_ERROR(folder.WriteJob(options.job, options.topology));
   std::vector<LocalExecutor> executors = LocalExecutorsOf(options.topology, options.devices);
-  for (LocalExecutor& executor : executors) executor.fastest = options.fastest;
+  for (LocalExecutor& executor : executors) executor.allow_nondeterminism = options.allow_nondeterminism;
   std::vector<std::string> devices;
   for (const LocalExecutor& executor : executors) devices.push_back(executor.name);
   FUSIONLLM_ASSIGN_OR_RETURN(std::string token, folder.WriteSecurity(name, devices, HostsOf(options.listen)));
@@ -391,18 +392,18 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     }
     steps_made = output.steps_made();
     run.elapsed_s = absl::ToDoubleSeconds(absl::Now() - begin);
-    already_done = ended.exit_code == kExitDone && !ended.time_was_up && !steps_made && run.total_steps > 0;
-    if (already_done && !TakeOverRecord(record, run)) run.summary.reset();  // zeros and nulls
+    already_done = ended.exit_code == kExitDone && !ended.time_limit_reached && !steps_made && run.total_steps > 0;
+    if (already_done && !MergeEarlierRecord(record, run)) run.summary.reset();  // zeros and nulls
     output.End(ended, run, already_done ? &record : nullptr);
     const bool well = ended.exit_code == kExitDone || ended.exit_code == kExitInterrupted;
     if (const absl::Status lines = output.LinesStatus(); well && !lines.ok()) ended = {kExitFailed, false, std::string(lines.message())};
     if (well && !output.stdout_error().empty()) ended = {kExitFailed, false, output.stdout_error()};
   }
   ended.error = options.places.Located(ended.error);  // the processes know the job without its file
-  absl::StrAppend(&ended.error, options.listen ? HowToHaveEnoughJoin(ended.reason, options.job.spec, options.join_timeout_seconds)
+  absl::StrAppend(&ended.error, options.listen ? JoinAdvice(ended.reason, options.job.spec, options.join_timeout_seconds)
                                                : AdviceSuffix(ended.reason, options.job.spec, options.topology, options.devices));
   result.exit_code = ended.exit_code;
-  result.time_was_up = ended.time_was_up;
+  result.time_limit_reached = ended.time_limit_reached;
   result.error = ended.error;
   const std::string outcome = OutcomeOf(options.job, ended, run, steps_made, already_done);
   run.outcome = ended.error.empty() ? outcome : absl::StrCat(outcome, ": ", ended.error);
@@ -420,7 +421,7 @@ absl::StatusOr<RunJobResult> RunJob(const RunJobOptions& given, SignalWatch& sig
     if (!written.ok() && result.exit_code == kExitDone) result.exit_code = kExitFailed;
     reported = written.ok();
   }
-  const std::string left = WhatIsLeft(options.job, options.command, result.folder, result.exit_code, !run.steps.empty(), steps_made);
+  const std::string left = NextSteps(options.job, options.command, result.folder, result.exit_code, !run.steps.empty(), steps_made);
   if (options.format == OutputFormat::kText && options.print_summary) {
     absl::PrintF("%s\n%s%s", SummaryText(run, outcome), reported ? absl::StrCat("report: ", result.report_path, "\n") : "", left);
     std::fflush(stdout);

@@ -29,10 +29,10 @@ struct RunJobOptions {
   job::FieldLocations places;  // of the job's fields in its file, for errors
   std::string base;            // folder of the job file, where other relative paths start; empty: the output
   std::optional<job::Topology> topology;
-  std::vector<std::string> devices;  // without a topology: one executor for each, "cpu", "cuda:N" or "auto"; empty: one, as it likes
-  bool fastest = false;              // on GPUs: whatever is fastest, same bits or not
-  std::string output;                // empty: DefaultRunFolder
-  std::string title;                 // in reports; empty: the job's name
+  std::vector<std::string> devices;   // without a topology: one executor for each, "cpu", "cuda:N" or "auto"; empty: one, as it likes
+  bool allow_nondeterminism = false;  // on GPUs: whatever is fastest, same bits or not
+  std::string output;                 // empty: DefaultRunFolder
+  std::string title;                  // in reports; empty: the job's name
   bool fresh = false;
   std::optional<std::string> profiles, listen;
   std::optional<double> join_timeout_seconds, stop_after_s;
@@ -52,7 +52,7 @@ struct RunJobOptions {
 
 struct RunJobResult {
   int exit_code = 0;
-  bool time_was_up = false;
+  bool time_limit_reached = false;
   std::string error;   // a sentence, already shown to the user
   std::string folder;  // absolute
   std::string report_path;

@@ -18,7 +18,7 @@ std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, co
   }
   const bool none = run.steps.empty() || (!steps_made && result.exit_code != kExitDone);
   const std::string steps = none ? "before its first step" : absl::StrCat("after step ", run.steps.back().step);
-  if (result.time_was_up) return absl::StrCat("ended ", steps, ", when its time was up");
+  if (result.time_limit_reached) return absl::StrCat("ended ", steps, ", when its time was up");
   if (result.exit_code == kExitDone) {
     return absl::StrCat("done ", steps, job.spec.checkpoint.has_value() ? "" : "; nothing of it is kept: the run has no checkpoints");
   }
@@ -31,8 +31,8 @@ std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, co
   return absl::StrCat("failed ", steps);
 }
 
-std::string WhatIsLeft(const job::FusionJob& job, const std::vector<std::string>& command, const std::string& folder, int exit_code,
-                       bool trained, bool steps_made) {
+std::string NextSteps(const job::FusionJob& job, const std::vector<std::string>& command, const std::string& folder, int exit_code,
+                      bool trained, bool steps_made) {
   const std::optional<SavedStep> saved = NewestCheckpoint(job, folder);
   if (saved) {
     std::string text = absl::StrCat("checkpoint: ", saved->path, "\n");

@@ -17,7 +17,7 @@ std::string OutcomeOf(const job::FusionJob& job, const SessionResult& result, co
 // Lines that say where the model is and, of a run that ended early, with what command it goes on, or begins again where nothing was saved.
 // `command`: as ResumeCommand has it. `trained`: this start or an earlier one in the folder made a step;
 // `steps_made`: this one did.
-std::string WhatIsLeft(const job::FusionJob& job, const std::vector<std::string>& command, const std::string& folder, int exit_code,
-                       bool trained, bool steps_made);
+std::string NextSteps(const job::FusionJob& job, const std::vector<std::string>& command, const std::string& folder, int exit_code,
+                      bool trained, bool steps_made);
 
 }  // namespace fusionllm::cli

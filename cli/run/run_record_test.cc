@@ -107,7 +107,7 @@ TEST_F(RunRecordTest, AFolderOfCheckpointsBelongsToOneRunThatCanWriteThere) {
   const std::string shared = folder_ / "shared";
   options_.job.spec.checkpoint = job::Checkpoint{.path = shared};
   {
-    const auto held = FolderLock::Take(shared, "go elsewhere");
+    const auto held = FolderLock::Acquire(shared, "go elsewhere");
     ASSERT_TRUE(held.ok()) << held.status();
     const absl::Status refused = Run().status();
     EXPECT_EQ(base::ExitCodeFor(refused), kExitBadInput);

@@ -17,7 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "cli/run/child_process.h"
-#include "cli/run/load_watch.h"
+#include "cli/run/cpu_load_monitor.h"
 #include "lib/base/status_macros.h"
 #include "lib/base/thread_limit.h"
 
@@ -68,7 +68,7 @@ class Session {
         observer_(observer),
         run_(run),
         recorder_(&run),
-        load_(options.wanted_cores, options.processor_use) {
+        load_(options.wanted_cores, options.cpu_usage) {
     scheduler_.name = "fusion-scheduler";
     broker_.name = "fusion-broker";
   }
@@ -155,7 +155,7 @@ class Session {
     argv.insert(argv.end(), {"--broker", broker_.address, "--name", executor.name, "--tls", Security()});
     if (executor.spare) argv.push_back("--spare");
     if (!executor.device.empty()) argv.insert(argv.end(), {"--device", executor.device});
-    if (executor.fastest) argv.push_back("--allow-nondeterminism");
+    if (executor.allow_nondeterminism) argv.push_back("--allow-nondeterminism");
     if (!executor.site.empty()) argv.insert(argv.end(), {"--site", executor.site});
     if (options_.listen) argv.push_back("--relay");
     if (options_.log_level) argv.insert(argv.end(), {"--log-level", *options_.log_level});
@@ -309,7 +309,7 @@ class Session {
       if (executor.noticed || !executor.child.Poll()) continue;
       executor.noticed = true;
       // When the broker is done they are asked to go: only an end with an error is worth a word.
-      const ChildEnd& end = *executor.child.Poll();
+      const ExitStatus& end = *executor.child.Poll();
       if (end.exit_code == 0 || end.exit_code == kExecutorRunFailed || stop_asked_) continue;
       const std::string what = absl::StrCat("executor ", executor.child.name(), " ended: ", Describe(end), LogTail(executor.child));
       // Before the first plan nothing is lost by an end: one that was killed is started again, and for one that fails of itself the broker
@@ -335,7 +335,7 @@ class Session {
     const bool lonely =
         executors_started_ && !options_.listen && broker_.child && !broker_.child->Poll() &&
         std::all_of(executors_.begin(), executors_.end(), [](Executor& executor) { return executor.child.Poll().has_value(); });
-    if (lonely && !lonely_at_ && !deserted_) lonely_at_ = After(options_.lonely_limit_s);
+    if (lonely && !lonely_at_ && !deserted_) lonely_at_ = After(options_.broker_exit_timeout_s);
     if (!lonely_at_ || Clock::now() < *lonely_at_) return absl::OkStatus();
     lonely_at_.reset();
     deserted_ = true;
@@ -345,7 +345,7 @@ class Session {
 
   absl::Status CheckScheduler() {
     if (scheduler_.open || !scheduler_.child->Poll()) return absl::OkStatus();
-    const ChildEnd end = *scheduler_.child->Poll();
+    const ExitStatus end = *scheduler_.child->Poll();
     if (!end.signal || stop_asked_ || scheduler_.address.empty() || scheduler_.restarts >= kMaxRestarts) {
       if (stop_asked_ || scheduler_gone_) return absl::OkStatus();
       scheduler_gone_ = true;
@@ -369,7 +369,7 @@ class Session {
 
   absl::StatusOr<bool> MaybeRestartBroker() {
     restart_at_.reset();
-    const ChildEnd end = *broker_.child->Poll();
+    const ExitStatus end = *broker_.child->Poll();
     if (!end.signal || stop_asked_ || time_was_up_ || deserted_) return false;
     if (broker_.restarts >= kMaxRestarts) {
       observer_.OnNotice(absl::StrFormat("the broker was %s again; giving up after %d restarts", Describe(end), kMaxRestarts));
@@ -382,7 +382,7 @@ class Session {
   }
 
   SessionResult Conclude() {
-    const ChildEnd end = *broker_.child->Poll();
+    const ExitStatus end = *broker_.child->Poll();
     SessionResult result;
     // The broker's own words go before: an executor may have failed because of what it was sent.
     if (!failed_executor_.empty() && !failure_) return SessionResult{kExitFailed, false, failed_executor_};
@@ -390,7 +390,7 @@ class Session {
     result.exit_code = end.exit_code.value_or(stop_asked_ || time_was_up_ ? kExitInterrupted : kExitFailed);
     if (result.exit_code == kExitInterrupted && time_was_up_ && !stop_asked_) {
       result.exit_code = kExitDone;
-      result.time_was_up = true;
+      result.time_limit_reached = true;
     }
     if (result.exit_code == kExitDone || result.exit_code == kExitInterrupted) return result;
     if (failure_) {
@@ -418,7 +418,7 @@ class Session {
       if (server->child) all.push_back(&*server->child);
     }
     for (ChildProcess* child : all) child->Signal(killed_ ? SIGKILL : SIGTERM);
-    const Clock::time_point deadline = After(options_.end_grace_s);
+    const Clock::time_point deadline = After(options_.termination_grace_s);
     const auto all_gone = [&] {
       return std::all_of(all.begin(), all.end(), [](ChildProcess* child) { return child->Poll().has_value(); });
     };
@@ -443,7 +443,7 @@ class Session {
   SessionObserver& observer_;
   report::Run& run_;
   RunRecorder recorder_;
-  LoadWatch load_;
+  CpuLoadMonitor load_;
   Server scheduler_, broker_;
   std::vector<Executor> executors_;
   std::optional<Clock::time_point> restart_at_;  // of a broker that was killed

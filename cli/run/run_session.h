@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "cli/run/load_watch.h"
+#include "cli/run/cpu_load_monitor.h"
 #include "cli/run/run_recorder.h"
 #include "cli/run/signal_watch.h"
 #include "lib/base/exit_code.h"
@@ -38,7 +38,7 @@ struct LocalExecutor {
   bool spare = false;
   std::string device;  // that computes, as executors take it; empty: their default
   std::string site;    // empty: as the topology says, or one of its own
-  bool fastest = false;
+  bool allow_nondeterminism = false;
 };
 
 struct SessionOptions {
@@ -56,13 +56,13 @@ struct SessionOptions {
   std::optional<std::string> log_level;        // of all of them; absent: their own default
   std::optional<std::string> metrics_address;  // of the broker; absent: its own default
   std::optional<double> stop_after_s;          // ask for an end this long after the first step
-  double wanted_cores = 0;                // of this machine, for the executors here to be as fast as planned; 0: its load is not watched
-  LoadWatch::ReadFunction processor_use;  // empty: measured
-  double start_limit_s = 120;             // for a program to say where it listens
-  double stop_reminder_s = 2;             // after a request to stop, for what is waited for to be said again
-  double end_grace_s = 5;                 // from SIGTERM to SIGKILL
-  double other_ends_s = 0.25;             // after a broker was killed, for ends of executors that were killed with it to be seen
-  double lonely_limit_s = 30;             // for the broker to end by itself when all executors have, and no others can come
+  double wanted_cores = 0;                 // of this machine, for the executors here to be as fast as planned; 0: its load is not watched
+  CpuLoadMonitor::ReadFunction cpu_usage;  // empty: measured
+  double start_limit_s = 120;              // for a program to say where it listens
+  double stop_reminder_s = 2;              // after a request to stop, for what is waited for to be said again
+  double termination_grace_s = 5;          // from SIGTERM to SIGKILL
+  double other_ends_s = 0.25;              // after a broker was killed, for ends of executors that were killed with it to be seen
+  double broker_exit_timeout_s = 30;       // for the broker to end by itself when all executors have, and no others can come
 };
 
 // Called with what happens while it happens, on the thread of Run().
@@ -82,7 +82,7 @@ class SessionObserver {
 struct SessionResult {
   int exit_code = kExitDone;
   // Stopped by stop_after_s, not by a request from outside: exit_code is then kExitDone.
-  bool time_was_up = false;
+  bool time_limit_reached = false;
   std::string error;   // a sentence when exit_code is 1 or 3
   std::string reason;  // CamelCase, where the broker gave one with it
 };

@@ -102,7 +102,7 @@ TEST_F(RunSessionTest, AStopWhileCheckpointsAreCopiedSaysSo) {
 
 TEST_F(RunSessionTest, TheSecondInterruptEndsAtOnce) {
   Script({kStep1, "wait-term", kStep2, "wait /nonexistent/never"});
-  options_.end_grace_s = 1000;  // waiting would hang the test
+  options_.termination_grace_s = 1000;  // waiting would hang the test
   collector_.on_line = [](LineType, const report::Run&) {
     kill(getpid(), SIGINT);
     return true;
@@ -119,7 +119,7 @@ TEST_F(RunSessionTest, TimeThatIsUpIsNoInterrupt) {
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, kExitDone);
-  EXPECT_TRUE(result->time_was_up);
+  EXPECT_TRUE(result->time_limit_reached);
   ExpectNoChildLeft();
 }
 
@@ -136,7 +136,7 @@ TEST_F(RunSessionTest, AnExecutorThatWillNotGoIsKilled) {
   Script({"wait " + script_ + ".stubborn-executor.calls", "exit 0"});
   options_.executor[1] = "stubborn-executor";
   options_.executors = {{"a", false}};
-  options_.end_grace_s = 0.05;
+  options_.termination_grace_s = 0.05;
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, 0);

@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(RunSession, KilledExecutorTest, ::testing::Bool(),
 TEST_F(RunSessionTest, ABrokerWhoseExecutorsHaveAllEndedIsNotWaitedForForEver) {
   Script({"wait-term", "exit 130"});
   options_.executor = {"/bin/sh", "-c", "exit 0", "sh"};
-  options_.lonely_limit_s = 0.02;
+  options_.broker_exit_timeout_s = 0.02;
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, kExitFailed);
@@ -327,8 +327,8 @@ TEST_F(RunSessionTest, ChildrenHaveTheirOwnGroupNoStrangeFilesAndDefaultSignals)
 TEST_F(RunSessionTest, ABusyMachineIsReportedBeforeTheFirstPlanAndInTheSummary) {
   Script({R"(print {"type":"plan"})", R"(print {"type":"plan"})", kStep1, kStep2, kSummary, "exit 0"});
   options_.wanted_cores = 2;
-  base::ProcessorUse use{.others = 1.6, .cores = 2, .load = 7.2};
-  options_.processor_use = [&use] { return use; };
+  base::CpuUsage use{.others = 1.6, .cores = 2, .load = 7.2};
+  options_.cpu_usage = [&use] { return use; };
   report::Run run;
   Collector collector;
   SignalWatch signals;

@@ -54,7 +54,7 @@ EarlierRecord ReadEarlierRecord(const std::string& events_path) {
   return earlier;
 }
 
-bool TakeOverRecord(const EarlierRecord& earlier, report::Run& run) {
+bool MergeEarlierRecord(const EarlierRecord& earlier, report::Run& run) {
   if (earlier.run.steps.empty()) return false;
   if (earlier.run.plan) run.plan = earlier.run.plan;
   // Steps that earlier starts made: the figures of the newest summary are of the last of them.

@@ -25,7 +25,7 @@ EarlierRecord ReadEarlierRecord(const std::string& events_path);
 
 // Of a start that found all steps made: what the earlier ones measured takes the place of what it did not. False, and nothing is changed,
 // when the record has no steps.
-bool TakeOverRecord(const EarlierRecord& earlier, report::Run& run);
+bool MergeEarlierRecord(const EarlierRecord& earlier, report::Run& run);
 
 // The broker's summary with figures of the whole run: means of losses, validation, times, traffic, cost of compression, and `report_path`.
 // Keys that it has already stay as they are, but where `run.summary` is an earlier start's (`already_done`).

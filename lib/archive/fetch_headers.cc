@@ -48,12 +48,12 @@ absl::Status Outline(objectstore::ObjectStore& store, const base::ObjectUri& uri
 
 absl::StatusOr<base::ObjectUri> FollowLatest(objectstore::ObjectStore& store, const base::ObjectUri& uri) {
   if (absl::EndsWith(uri.key, ".safetensors")) return uri;  // and below a file nothing need be allowed
-  const absl::StatusOr<std::string> latest = store.Read(base::Below(uri, checkpoint::kLatestName), checkpoint::kMaxLatestBytes);
+  const absl::StatusOr<std::string> latest = store.Read(base::JoinUri(uri, checkpoint::kLatestName), checkpoint::kMaxLatestBytes);
   if (absl::IsNotFound(latest.status())) return uri;
   FUSIONLLM_RETURN_IF_ERROR(latest.status());
   const std::string name(absl::StripSuffix(*latest, "\n"));
   if (!base::IsRelativePath(name)) return absl::InvalidArgumentError(absl::StrCat(base::ToString(uri), "/latest names no checkpoint"));
-  return base::Below(uri, name);
+  return base::JoinUri(uri, name);
 }
 
 absl::StatusOr<std::string> FetchHeaders(objectstore::ObjectStore& store, const base::ObjectUri& uri, const std::string& folder) {

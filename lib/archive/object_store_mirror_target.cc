@@ -34,12 +34,12 @@ std::string SlotName(int64_t step, int number) {
 }  // namespace
 
 base::ObjectUri ObjectStoreMirrorTarget::Object(const std::string& checkpoint, const std::string& file) const {
-  return base::Below(uri_, absl::StrCat(checkpoint, "/", file));
+  return base::JoinUri(uri_, absl::StrCat(checkpoint, "/", file));
 }
 
 std::string ObjectStoreMirrorTarget::KeyPrefix(const std::string& checkpoint) const {
   if (checkpoint.empty()) return uri_.key.empty() ? "" : absl::StrCat(uri_.key, "/");
-  return absl::StrCat(base::Below(uri_, checkpoint).key, "/");
+  return absl::StrCat(base::JoinUri(uri_, checkpoint).key, "/");
 }
 
 absl::StatusOr<ObjectStoreMirrorTarget::Slot> ObjectStoreMirrorTarget::FindSlot(const checkpoint::Manifest& manifest,
@@ -55,7 +55,7 @@ absl::StatusOr<ObjectStoreMirrorTarget::Slot> ObjectStoreMirrorTarget::FindSlot(
 }
 
 absl::StatusOr<std::string> ObjectStoreMirrorTarget::Latest() {
-  const absl::StatusOr<std::string> text = store_.Read(base::Below(uri_, checkpoint::kLatestName), checkpoint::kMaxLatestBytes);
+  const absl::StatusOr<std::string> text = store_.Read(base::JoinUri(uri_, checkpoint::kLatestName), checkpoint::kMaxLatestBytes);
   if (absl::IsNotFound(text.status()) || absl::IsInvalidArgument(text.status())) return "";
   if (!text.ok()) return text.status();
   std::string name(absl::StripSuffix(*text, "\n"));
@@ -63,7 +63,7 @@ absl::StatusOr<std::string> ObjectStoreMirrorTarget::Latest() {
 }
 
 absl::Status ObjectStoreMirrorTarget::PointLatest(const std::string& checkpoint) {
-  return store_.Write(base::Below(uri_, checkpoint::kLatestName), absl::StrCat(checkpoint, "\n"));
+  return store_.Write(base::JoinUri(uri_, checkpoint::kLatestName), absl::StrCat(checkpoint, "\n"));
 }
 
 absl::Status ObjectStoreMirrorTarget::RemoveUnlisted(const std::string& checkpoint, const checkpoint::Manifest& manifest) {
@@ -79,7 +79,7 @@ absl::Status ObjectStoreMirrorTarget::RemoveUnlisted(const std::string& checkpoi
 absl::StatusOr<std::string> ObjectStoreMirrorTarget::Put(const std::string& folder, const checkpoint::Manifest& manifest) {
   const std::string text = checkpoint::FormatManifest(manifest);
   FUSIONLLM_ASSIGN_OR_RETURN(const Slot slot, FindSlot(manifest, text));
-  const std::string uri = base::ToString(base::Below(uri_, slot.name));
+  const std::string uri = base::ToString(base::JoinUri(uri_, slot.name));
   if (slot.taken) {
     // Its writer may have been interrupted before its last word.
     FUSIONLLM_ASSIGN_OR_RETURN(const std::string latest, Latest());

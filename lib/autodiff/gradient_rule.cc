@@ -11,16 +11,16 @@ namespace fusionllm::autodiff {
 using opdag::kNone;
 using opdag::ValueId;
 
-RuleContext::RuleContext(opdag::Graph& graph, opdag::OpId op, std::vector<ValueId> output_gradients, std::vector<bool> wanted_inputs)
+RuleContext::RuleContext(opdag::Graph& graph, opdag::OpId op, std::vector<ValueId> output_gradients, std::vector<bool> needs_input_gradient)
     : graph_(graph),
       id_(op),
       op_(graph.op(op)),
       output_gradients_(std::move(output_gradients)),
-      wanted_inputs_(std::move(wanted_inputs)),
+      needs_input_gradient_(std::move(needs_input_gradient)),
       input_gradients_(op_.inputs.size(), kNone),
       parameter_gradients_(op_.parameters.size(), kNone) {}
 
-bool RuleContext::WantsParameters() const {
+bool RuleContext::NeedsParameterGradients() const {
   return std::any_of(op_.parameters.begin(), op_.parameters.end(),
                      [this](opdag::ParameterId parameter) { return graph_.parameter(parameter).trainable; });
 }

@@ -17,7 +17,7 @@ namespace fusionllm::autodiff {
 
 class RuleContext {
  public:
-  RuleContext(opdag::Graph& graph, opdag::OpId op, std::vector<opdag::ValueId> output_gradients, std::vector<bool> wanted_inputs);
+  RuleContext(opdag::Graph& graph, opdag::OpId op, std::vector<opdag::ValueId> output_gradients, std::vector<bool> needs_input_gradient);
 
   const opdag::Op& op() const { return op_; }
   const opdag::Attributes& attributes() const { return op_.attributes; }
@@ -28,8 +28,8 @@ class RuleContext {
 
   // Gradient of an output; kNone where none flows. dy(0) exists for every rule but those of several differentiable outputs.
   opdag::ValueId dy(int output = 0) const { return output_gradients_[output]; }
-  bool Wants(int input) const { return wanted_inputs_[input]; }
-  bool WantsParameters() const;  // any of the op's parameters is trainable
+  bool NeedsInputGradient(int input) const { return needs_input_gradient_[input]; }
+  bool NeedsParameterGradients() const;  // any of the op's parameters is trainable
 
   // Appends a backward op named "<forward op>.grad[.suffix]" and returns its first output. The first error sticks.
   opdag::ValueId Emit(absl::string_view suffix, opdag::OpKind kind, std::vector<opdag::ValueId> inputs, opdag::Attributes attributes = {},
@@ -52,7 +52,7 @@ class RuleContext {
   const opdag::OpId id_;
   const opdag::Op op_;  // a copy: appending ops moves the table
   const std::vector<opdag::ValueId> output_gradients_;
-  const std::vector<bool> wanted_inputs_;
+  const std::vector<bool> needs_input_gradient_;
   std::vector<opdag::ValueId> input_gradients_;
   std::vector<opdag::ValueId> parameter_gradients_;
   absl::Status status_;

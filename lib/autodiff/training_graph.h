@@ -5,7 +5,7 @@
 // the seed 1 / micro_batches), then backward ops in a topological order that visits forward ops in reverse. Where the loss is itself a
 // cross_entropy the seed is first multiplied by the share of its labels that count, so that each of them weighs the same whatever
 // micro-batch it is in, but for one factor, the mean of the shares, by which the runtime divides the gradients of the whole batch. Losses
-// that other ops make of cross_entropy ops are to be weighed before (opdag::WeighTargets).
+// that other ops make of cross_entropy ops are to be weighed before (opdag::AddTargetWeights).
 //
 // So that any number of stages gives the same bits (docs/design/same-bits.md), a value read by
 // several ops gets its gradient as a left fold of explicit `add` ops in descending order of consumer id (an op that reads the value twice:

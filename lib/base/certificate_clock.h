@@ -10,7 +10,7 @@
 namespace fusionllm::base {
 
 // "the clock of this machine says 2026-11-28 18:40:03Z".
-std::string ClockSays(absl::Time now);
+std::string ClockReading(absl::Time now);
 
 // `error` of libcurl or OpenSSL, with the clock where it says that a certificate has expired or is not yet valid, whether this side found
 // it or the other end sent an alert; any other error unchanged.

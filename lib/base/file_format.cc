@@ -92,7 +92,7 @@ const FileFormat* FormatOf(absl::string_view front, int64_t file_bytes) {
 }
 
 absl::StatusOr<const FileFormat*> FormatOf(const SourceFile& file) {
-  std::string front(std::min(kFormatFrontBytes, static_cast<size_t>(file.size())), '\0');
+  std::string front(std::min(kFormatPrefixBytes, static_cast<size_t>(file.size())), '\0');
   FUSIONLLM_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(front))));
   return FormatOf(front, file.size());
 }

@@ -31,7 +31,7 @@ struct FileFormat {
 inline constexpr absl::string_view kSafetensorsName = "a safetensors file";
 
 // So much of a file, or all of a shorter one, tells each format.
-inline constexpr size_t kFormatFrontBytes = 512;
+inline constexpr size_t kFormatPrefixBytes = 512;
 // A pointer is no longer: what begins like one and is longer is a text about it.
 inline constexpr int64_t kMaxPointerBytes = 1024;
 

@@ -8,7 +8,7 @@ namespace fusionllm::base {
 namespace {
 
 std::string NameOf(const std::string& bytes) {
-  const FileFormat* const format = FormatOf(absl::string_view(bytes).substr(0, kFormatFrontBytes), static_cast<int64_t>(bytes.size()));
+  const FileFormat* const format = FormatOf(absl::string_view(bytes).substr(0, kFormatPrefixBytes), static_cast<int64_t>(bytes.size()));
   return format == nullptr ? "" : std::string(format->name);
 }
 

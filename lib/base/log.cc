@@ -20,7 +20,7 @@ std::string& Program() {
   static std::string& program = *new std::string;  // never destroyed: threads may log to the end
   return program;
 }
-std::atomic<LogLevel> least_level = LogLevel::kWarning;
+std::atomic<LogLevel> min_level = LogLevel::kWarning;
 std::atomic<LogFormat> line_format = LogFormat::kText;
 
 // RFC 3339 in UTC.
@@ -64,18 +64,18 @@ std::optional<LogFormat> ParseLogFormat(absl::string_view name) {
   return std::nullopt;
 }
 
-void StartLog(std::string program, LogLevel least, LogFormat format) {
+void StartLog(std::string program, LogLevel min, LogFormat format) {
   Program() = std::move(program);
-  least_level = least;
+  min_level = min;
   line_format = format;
 }
 
-void SetLogLevel(LogLevel least) { least_level = least; }
+void SetLogLevel(LogLevel min) { min_level = min; }
 
-bool Logs(LogLevel level) { return level >= least_level; }
+bool IsLogged(LogLevel level) { return level >= min_level; }
 
 void Log(LogLevel level, absl::string_view sentence) {
-  if (!Logs(level)) return;
+  if (!IsLogged(level)) return;
   const std::string line = line_format == LogFormat::kJson ? JsonLine(level, sentence) : TextLine(level, sentence);
   std::fwrite(line.data(), 1, line.size(), stderr);  // unbuffered, so one write
 }

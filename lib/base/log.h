@@ -28,12 +28,12 @@ absl::string_view Name(LogFormat format);
 std::optional<LogFormat> ParseLogFormat(absl::string_view name);
 
 // Call once, before other threads log.
-void StartLog(std::string program, LogLevel least, LogFormat format = LogFormat::kText);
+void StartLog(std::string program, LogLevel min, LogFormat format = LogFormat::kText);
 // From now on.
-void SetLogLevel(LogLevel least);
+void SetLogLevel(LogLevel min);
 
 // Whether a line of this level is written: asked first where the sentence is costly to make.
-bool Logs(LogLevel level);
+bool IsLogged(LogLevel level);
 // A line stays a line, and a terminal's state what it is, whatever a peer sent: in text line breaks become "\n", and other control
 // characters and what is not UTF-8 "\xNN"; in JSON control characters are escaped as it has them, and what is not UTF-8 becomes U+FFFD.
 void Log(LogLevel level, absl::string_view sentence);

@@ -32,7 +32,7 @@ TEST(LogTest, LinesBelowTheLevelAreNotWritten) {
     const std::string text = Logged(static_cast<LogLevel>(least));
     for (int level = 0; level < 4; ++level) {
       EXPECT_EQ(text.find(lines[level]) != std::string::npos, level >= least) << text;
-      EXPECT_EQ(Logs(static_cast<LogLevel>(level)), level >= least);
+      EXPECT_EQ(IsLogged(static_cast<LogLevel>(level)), level >= least);
     }
   }
 }
@@ -116,7 +116,7 @@ TEST(LogTest, LinesOfJsonSayWhatTheyBelongTo) {
 TEST(LogTest, TheLevelCanChange) {
   StartLog("probe", LogLevel::kInfo);
   SetLogLevel(LogLevel::kDebug);
-  EXPECT_TRUE(Logs(LogLevel::kDebug));
+  EXPECT_TRUE(IsLogged(LogLevel::kDebug));
 }
 
 TEST(LogTest, LevelsAndFormatsHaveTheirNames) {

@@ -33,7 +33,7 @@ std::vector<std::string> WordRuns(absl::string_view name) {
   std::vector<std::string> runs;
   for (size_t begin = 0; begin < words.size(); ++begin) {
     std::string run;
-    for (size_t end = begin; end < words.size(); ++end) runs.push_back(run += FoldName(words[end]));
+    for (size_t end = begin; end < words.size(); ++end) runs.push_back(run += NormalizeName(words[end]));
   }
   return runs;
 }
@@ -55,14 +55,14 @@ std::string ShortestThatBeginsWith(const std::string& wanted, std::span<const st
   std::string best;
   if (wanted.size() < kShortest) return best;
   for (const std::string& choice : choices) {
-    if (absl::StartsWith(FoldName(choice), wanted) && (best.empty() || choice.size() < best.size())) best = choice;
+    if (absl::StartsWith(NormalizeName(choice), wanted) && (best.empty() || choice.size() < best.size())) best = choice;
   }
   return best;
 }
 
 }  // namespace
 
-std::string FoldName(absl::string_view text) {
+std::string NormalizeName(absl::string_view text) {
   std::string folded;
   for (const char c : text.substr(0, 64)) {
     if (c != '_' && c != '-') folded += absl::ascii_tolower(static_cast<unsigned char>(c));
@@ -71,11 +71,11 @@ std::string FoldName(absl::string_view text) {
 }
 
 std::string NearestName(absl::string_view text, std::span<const std::string> choices) {
-  const std::string wanted = FoldName(text);
+  const std::string wanted = NormalizeName(text);
   std::string best;
   size_t best_distance = std::max<size_t>(1, wanted.size() / 3) + 1;
   for (const std::string& choice : choices) {
-    const size_t distance = EditDistance(wanted, FoldName(choice));
+    const size_t distance = EditDistance(wanted, NormalizeName(choice));
     if (distance < best_distance && distance < choice.size()) {
       best_distance = distance;
       best = choice;
@@ -85,15 +85,15 @@ std::string NearestName(absl::string_view text, std::span<const std::string> cho
 }
 
 std::string NearestNameOrPart(absl::string_view text, std::span<const std::string> choices) {
-  if (std::string longer = ShortestThatBeginsWith(FoldName(text), choices); !longer.empty()) return longer;
+  if (std::string longer = ShortestThatBeginsWith(NormalizeName(text), choices); !longer.empty()) return longer;
   if (std::string near = NearestName(text, choices); !near.empty()) return near;
-  const std::string wanted = FoldName(text);
+  const std::string wanted = NormalizeName(text);
   if (wanted.size() < 2) return "";
   const std::vector<std::string> runs = WordRuns(text);
   std::string best;
   size_t best_distance = std::string::npos;
   for (const std::string& choice : choices) {
-    const size_t distance = std::min(DistanceToARun(wanted, WordRuns(choice)), DistanceToARun(FoldName(choice), runs));
+    const size_t distance = std::min(DistanceToARun(wanted, WordRuns(choice)), DistanceToARun(NormalizeName(choice), runs));
     if (distance == std::string::npos) continue;
     if (best.empty() || distance < best_distance || (distance == best_distance && choice.size() < best.size())) {
       best_distance = distance;

@@ -9,7 +9,7 @@
 namespace fusionllm::base {
 
 // Without upper and lower case, '_' and '-': "global_batch_size" and "globalBatchSize" are one name. Of the first 64 bytes.
-std::string FoldName(absl::string_view text);
+std::string NormalizeName(absl::string_view text);
 
 // The choice that a reader of `text` probably meant, or empty when none is near: folded names are compared, insertions, deletions,
 // replacements and swaps of neighbours count 1 each, and at most a third of the characters may differ. Of equals the first.

@@ -45,8 +45,8 @@ TEST(NearestNameTest, APartOfAChoiceOrAChoiceThatIsAPartIsMeant) {
 }
 
 TEST(NearestNameTest, FoldNameIgnoresCaseAndSeparators) {
-  EXPECT_EQ(FoldName("per_device_Batch-Size"), "perdevicebatchsize");
-  EXPECT_EQ(FoldName(std::string(100, 'a')).size(), 64u);
+  EXPECT_EQ(NormalizeName("per_device_Batch-Size"), "perdevicebatchsize");
+  EXPECT_EQ(NormalizeName(std::string(100, 'a')).size(), 64u);
 }
 
 }  // namespace

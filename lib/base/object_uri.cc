@@ -59,7 +59,7 @@ absl::StatusOr<ObjectUri> ParseObjectUri(absl::string_view text) {
 
 std::string ToString(const ObjectUri& uri) { return absl::StrCat(kScheme, uri.bucket, uri.key.empty() ? "" : "/", uri.key); }
 
-ObjectUri Below(const ObjectUri& uri, absl::string_view name) {
+ObjectUri JoinUri(const ObjectUri& uri, absl::string_view name) {
   return {.bucket = uri.bucket, .key = uri.key.empty() ? std::string(name) : absl::StrCat(uri.key, "/", name)};
 }
 

@@ -28,6 +28,6 @@ std::string ToString(const ObjectUri& uri);
 bool IsRelativePath(absl::string_view key);
 
 // `uri` with `name` below it.
-ObjectUri Below(const ObjectUri& uri, absl::string_view name);
+ObjectUri JoinUri(const ObjectUri& uri, absl::string_view name);
 
 }  // namespace fusionllm::base

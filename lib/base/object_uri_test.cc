@@ -38,8 +38,8 @@ TEST(ObjectUriTest, TellsUrisFromPaths) {
 }
 
 TEST(ObjectUriTest, JoinsNames) {
-  EXPECT_EQ(ToString(Below({.bucket = "models", .key = ""}, "a")), "s3://models/a");
-  EXPECT_EQ(ToString(Below({.bucket = "models", .key = "runs"}, "a/b")), "s3://models/runs/a/b");
+  EXPECT_EQ(ToString(JoinUri({.bucket = "models", .key = ""}, "a")), "s3://models/a");
+  EXPECT_EQ(ToString(JoinUri({.bucket = "models", .key = "runs"}, "a/b")), "s3://models/runs/a/b");
 }
 
 }  // namespace

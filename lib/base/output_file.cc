@@ -98,13 +98,13 @@ absl::StatusOr<Replacement> PrepareReplacement(const std::string& path) {
   return Replacement{target.string(), absl::StrCat(target.string(), ".", getpid(), ".partial")};
 }
 
-absl::Status PutIntoPlace(const Replacement& replacement) {
+absl::Status CommitReplacement(const Replacement& replacement) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::file_status before = fs::status(replacement.target, error);
-  if (fs::exists(before)) fs::permissions(replacement.aside, before.permissions(), error);  // else as the system makes new ones
-  absl::Status status = Rename(replacement.aside, replacement.target);
-  if (!status.ok()) RemoveTree(replacement.aside).IgnoreError();  // the first error is the one to tell
+  if (fs::exists(before)) fs::permissions(replacement.temporary, before.permissions(), error);  // else as the system makes new ones
+  absl::Status status = Rename(replacement.temporary, replacement.target);
+  if (!status.ok()) RemoveTree(replacement.temporary).IgnoreError();  // the first error is the one to tell
   return status;
 }
 
@@ -114,9 +114,9 @@ absl::Status ReplaceFile(const std::string& path, absl::string_view text) {
   if (type == std::filesystem::file_type::directory) return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": a folder"));
   if (type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::regular) return WriteThrough(path, text);
   FUSIONLLM_ASSIGN_OR_RETURN(const Replacement replacement, PrepareReplacement(path));
-  absl::Status status = WriteFile(replacement.aside, text);
-  if (status.ok()) status = PutIntoPlace(replacement);
-  return absl::Status(status.code(), absl::StrReplaceAll(status.message(), {{replacement.aside, path}}));
+  absl::Status status = WriteFile(replacement.temporary, text);
+  if (status.ok()) status = CommitReplacement(replacement);
+  return absl::Status(status.code(), absl::StrReplaceAll(status.message(), {{replacement.temporary, path}}));
 }
 
 absl::Status MakeFolders(const std::string& path) {

@@ -40,17 +40,17 @@ class OutputFile {
 // Writes a small file through OutputFile.
 absl::Status WriteFile(const std::string& path, absl::string_view text);
 
-// A file that is to be put in the place of another: written to `aside` first, so that the other is whole or as it was.
+// A file that is to be put in the place of another: written to `temporary` first, so that the other is whole or as it was.
 struct Replacement {
-  std::string target;  // where the path leads: links stay
-  std::string aside;   // beside it; no other process has the name
+  std::string target;     // where the path leads: links stay
+  std::string temporary;  // beside it; no other process has the name
 };
 // InvalidArgument when there is something else than a regular file at `path`, PermissionDenied when the file there is read-only.
 absl::StatusOr<Replacement> PrepareReplacement(const std::string& path);
 // Puts a written file into its place, with the access rights of the one before it; after an error it is removed.
-absl::Status PutIntoPlace(const Replacement& replacement);
-// Replaces a small file by PrepareReplacement and PutIntoPlace; a device or a pipe is written to. Errors name `path`; InvalidArgument for a
-// folder.
+absl::Status CommitReplacement(const Replacement& replacement);
+// Replaces a small file by PrepareReplacement and CommitReplacement; a device or a pipe is written to. Errors name `path`; InvalidArgument
+// for a folder.
 absl::Status ReplaceFile(const std::string& path, absl::string_view text);
 
 absl::Status MakeFolders(const std::string& path);

@@ -13,7 +13,7 @@ constexpr char kLimits[] = "ulimit -u of the user, or pids.max of the container"
 
 }  // namespace
 
-bool IsRefusedThread(const std::system_error& error) { return error.code() == std::errc::resource_unavailable_try_again; }
+bool IsThreadLimitError(const std::system_error& error) { return error.code() == std::errc::resource_unavailable_try_again; }
 
 std::string ThreadLimitMessage(absl::string_view what) {
   return absl::StrCat("cannot start ", what, ": the system refuses more threads and processes (Resource temporarily unavailable); a limit ",

@@ -9,7 +9,7 @@
 namespace fusionllm::base {
 
 // What the standard library throws where a thread cannot be started.
-bool IsRefusedThread(const std::system_error& error);
+bool IsThreadLimitError(const std::system_error& error);
 
 // "cannot start WHAT: the system refuses more threads and processes (Resource temporarily unavailable); the limit is reached: ..".
 std::string ThreadLimitMessage(absl::string_view what);

@@ -9,8 +9,8 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(ThreadLimit, DistinguishesRefusedThreadFromOtherErrors) {
-  EXPECT_TRUE(IsRefusedThread(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));
-  EXPECT_FALSE(IsRefusedThread(std::system_error(std::make_error_code(std::errc::no_such_file_or_directory))));
+  EXPECT_TRUE(IsThreadLimitError(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));
+  EXPECT_FALSE(IsThreadLimitError(std::system_error(std::make_error_code(std::errc::no_such_file_or_directory))));
   EXPECT_THAT(ThreadLimitMessage("fusion-broker"), HasSubstr("cannot start fusion-broker: the system refuses more threads and processes"));
 }
 

@@ -2,10 +2,10 @@
 
 namespace fusionllm::base {
 
-std::string TruncateUtf8(absl::string_view text, size_t most_bytes) {
-  if (text.size() <= most_bytes) return std::string(text);
-  while (most_bytes > 0 && (static_cast<unsigned char>(text[most_bytes]) & 0xC0) == 0x80) --most_bytes;
-  return std::string(text.substr(0, most_bytes));
+std::string TruncateUtf8(absl::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return std::string(text);
+  while (max_bytes > 0 && (static_cast<unsigned char>(text[max_bytes]) & 0xC0) == 0x80) --max_bytes;
+  return std::string(text.substr(0, max_bytes));
 }
 
 }  // namespace fusionllm::base

@@ -41,7 +41,7 @@ job::Compression WithCodecLimit(job::Compression compression, const CodecSpec& l
   }
   if (limit.kind == CodecKind::kExact) {
     compression.policy = job::CompressionPolicy::kNone;
-  } else if (compression::Selects(limit.kind)) {
+  } else if (compression::IsSparse(limit.kind)) {
     compression.ratio = std::min(compression.ratio, limit.ratio);
   } else {
     std::optional<CodecKind>& last = compression.codec.kind.has_value() ? compression.codec.kind : compression.limit.kind;

@@ -69,11 +69,12 @@ absl::StatusOr<WrittenFile> ExportModel(const std::string& path, const std::stri
     specs.push_back(std::move(spec));
   }
   FUSIONLLM_RETURN_IF_ERROR(CheckNotRead(reader, out));
-  FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(replacement.aside, std::move(specs), {{"format", "pt"}}));
+  FUSIONLLM_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                             SafetensorsWriter::Create(replacement.temporary, std::move(specs), {{"format", "pt"}}));
   std::vector<std::byte> chunk(kCopyBytes);
   for (const TensorSpec& spec : writer.specs()) FUSIONLLM_RETURN_IF_ERROR(Copy(reader.tensors().at(spec.name), writer, chunk));
   FUSIONLLM_ASSIGN_OR_RETURN(const WrittenFile written, writer.Finish());
-  FUSIONLLM_RETURN_IF_ERROR(base::PutIntoPlace(replacement));
+  FUSIONLLM_RETURN_IF_ERROR(base::CommitReplacement(replacement));
   FUSIONLLM_RETURN_IF_ERROR(base::SyncFolder(fs::path(replacement.target).parent_path().string()));
   return written;
 }

@@ -190,7 +190,7 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& path,
 }
 
 void CheckpointReader::NameAsParameters() {
-  const models::Renaming name_of = models::FindRenaming([this](absl::string_view tensor) { return Contains(tensor); });
+  const models::TensorNameMap name_of = models::FindTensorNameMap([this](absl::string_view tensor) { return Contains(tensor); });
   if (name_of == nullptr) return;
   std::map<std::string, StoredTensor> named;
   for (auto& [name, tensor] : tensors_) named.emplace(name_of(name), tensor);

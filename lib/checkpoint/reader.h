@@ -30,12 +30,11 @@ class CheckpointReader {
   // `path`: a checkpoint folder or the link `latest`; a folder of checkpoints (its `latest` is meant, or, where that is missing or leads
   // nowhere, its newest whole one, for which all files are read); a folder as Hugging Face has it (model.safetensors, else
   // model.safetensors.index.json); or a single .safetensors file. Blocks; else reads manifests and headers only.
-  // A file of others that has a family's tensors under other names than the family's parameters (models::Family::RenamingFor: a GPT-2 as
-  // published has wte.weight for transformer.wte.weight) is read under the names of the parameters.
-  // Errors: NotFound; InvalidArgument for a folder that is none of these, a broken file, a tensor in two files of which no index says one,
-  // or an index that disagrees with its shards; Unimplemented as SafetensorsFile::Open; DataLoss when a file has not the size that the
-  // manifest says; FailedPrecondition for a checkpoint with files that lie in other sites, naming files and sites, unless these are to be
-  // left out. Messages name the file.
+  // A file of others that has a family's tensors under other names than the family's parameters (models::Family::TensorNameMapFor: a GPT-2
+  // as published has wte.weight for transformer.wte.weight) is read under the names of the parameters. Errors: NotFound; InvalidArgument
+  // for a folder that is none of these, a broken file, a tensor in two files of which no index says one, or an index that disagrees with
+  // its shards; Unimplemented as SafetensorsFile::Open; DataLoss when a file has not the size that the manifest says; FailedPrecondition
+  // for a checkpoint with files that lie in other sites, naming files and sites, unless these are to be left out. Messages name the file.
   static absl::StatusOr<CheckpointReader> Open(const std::string& path, SiteFilesPolicy site_files = SiteFilesPolicy::kReject);
   CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader& operator=(CheckpointReader&&) noexcept;

@@ -158,7 +158,7 @@ void AddElement(DType dtype, std::byte* sum, const std::byte* term) {
     uint16_t a, b;
     std::memcpy(&a, sum, 2);
     std::memcpy(&b, term, 2);
-    a = tensor::RoundToBf16(tensor::WidenBf16(a) + tensor::WidenBf16(b));
+    a = tensor::RoundToBf16(tensor::UpcastBf16(a) + tensor::UpcastBf16(b));
     std::memcpy(sum, &a, 2);
   }
 }

@@ -30,7 +30,7 @@ void AddF32(std::byte* __restrict sums, const std::byte* __restrict terms, size_
 void AddBf16(std::byte* __restrict sums, const std::byte* __restrict terms, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const auto sum = Load<uint16_t>(sums + i * sizeof(uint16_t)), term = Load<uint16_t>(terms + i * sizeof(uint16_t));
-    Store(sums + i * sizeof(uint16_t), tensor::RoundToBf16(tensor::WidenBf16(sum) + tensor::WidenBf16(term)));
+    Store(sums + i * sizeof(uint16_t), tensor::RoundToBf16(tensor::UpcastBf16(sum) + tensor::UpcastBf16(term)));
   }
 }
 

@@ -46,7 +46,7 @@ void AddTo(Bytes& sum, const Bytes& term, tensor::DType type) {
   auto* to = reinterpret_cast<uint16_t*>(sum.data());
   const auto* from = reinterpret_cast<const uint16_t*>(term.data());
   for (size_t i = 0; i < sum.size() / sizeof(uint16_t); ++i) {
-    to[i] = tensor::RoundToBf16(tensor::WidenBf16(to[i]) + tensor::WidenBf16(from[i]));
+    to[i] = tensor::RoundToBf16(tensor::UpcastBf16(to[i]) + tensor::UpcastBf16(from[i]));
   }
 }
 

@@ -80,7 +80,7 @@ TEST(LocalCommunicatorTest, SumsAreMadeInTheOrderOfRanks) {
         uint16_t bits = tensor::RoundToBf16(values[static_cast<size_t>(rank)]);
         const tensor::TensorView view[] = {{{tensor::DType::kBF16, {1}}, &bits}};
         ASSERT_TRUE((*c)->AllReduce(view).ok());
-        EXPECT_EQ(tensor::WidenBf16(bits), want);
+        EXPECT_EQ(tensor::UpcastBf16(bits), want);
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -27,7 +27,7 @@ void Finish(benchmark::State& state, const char* label) {
 
 void Read(benchmark::State& state) {
   const auto values = Normal(state.range(0));
-  for (auto _ : state) benchmark::DoNotOptimize(GreatestMagnitude(values.data(), values.size()));
+  for (auto _ : state) benchmark::DoNotOptimize(MaxMagnitude(values.data(), values.size()));
   Finish(state, "one read pass");
 }
 BENCHMARK(Read)->Arg(100'000)->Arg(1'000'000)->Arg(10'000'000);

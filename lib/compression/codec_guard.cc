@@ -22,7 +22,7 @@ CodecSpec Dense(CodecKind kind, const CodecSpec& like) {
 }
 
 auto Harshness(const CodecSpec& spec) {
-  const CodecKind values = Selects(spec.kind) ? FindValueCodec(spec.top_k_values)->traits.kind : CodecKind::kExact;
+  const CodecKind values = IsSparse(spec.kind) ? FindValueCodec(spec.top_k_values)->traits.kind : CodecKind::kExact;
   return std::tuple(CodecOf(spec.kind).traits.level, spec.ratio, values);
 }
 
@@ -56,7 +56,7 @@ double MaxRelativeError(const CodecSpec& codec, ActivationKind kind, Direction d
   }
   // An error that a dense codec makes does not show that it was top-k's.
   if (direction == Direction::kBackward || !bears_all) return of_dense;
-  const ValueKind values = Selects(codec.kind) ? codec.top_k_values : ValueKind::kInt8;
+  const ValueKind values = IsSparse(codec.kind) ? codec.top_k_values : ValueKind::kInt8;
   if (!bears(TopK(kMinMeasuredRatio, values))) return of_dense;
   double low = kMinMeasuredRatio, high = kMaxTopKRatio;
   while (high / low > 1.001) {
@@ -78,7 +78,7 @@ std::vector<double> SplitLossBudget(double nats, std::span<const double> expecte
 std::vector<CodecSpec> LessAggressiveCodecs(const CodecSpec& spec, Direction direction) {
   const bool backward = direction == Direction::kBackward;
   std::vector<CodecSpec> codecs = CodecOf(spec.kind).LessAggressiveVariants(spec, direction);
-  if (backward && Selects(spec.kind)) return codecs;  // under the mask whatever it loses
+  if (backward && IsSparse(spec.kind)) return codecs;  // under the mask whatever it loses
   const std::span<const Codec* const> all = Codecs();
   for (auto codec = all.rbegin(); codec != all.rend(); ++codec) {
     const CodecTraits& traits = (*codec)->traits;

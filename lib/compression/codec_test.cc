@@ -111,19 +111,19 @@ TEST(CodecTest, TopKReceivesTheGreatestAndNothingElse) {
   const Sent sent = Forward(Spec("topk@20:fp16"), values);
   EXPECT_EQ(sent.sender_mask, sent.receiver_mask);
   ASSERT_EQ(sent.receiver_mask.kept(), 2500);
-  float least_kept = 1e9f, greatest_dropped = 0;
+  float min_kept = 1e9f, greatest_dropped = 0;
   std::vector<bool> kept(values.size());
   for (uint32_t i : sent.receiver_mask.Indices()) kept[i] = true;
   for (size_t i = 0; i < values.size(); ++i) {
     if (kept[i]) {
-      least_kept = std::min(least_kept, std::abs(values[i]));
+      min_kept = std::min(min_kept, std::abs(values[i]));
       EXPECT_NEAR(sent.received[i], values[i], std::abs(values[i]) * 0x1p-11f);
     } else {
       greatest_dropped = std::max(greatest_dropped, std::abs(values[i]));
       EXPECT_EQ(sent.received[i], 0);
     }
   }
-  EXPECT_GE(least_kept, greatest_dropped);
+  EXPECT_GE(min_kept, greatest_dropped);
 }
 
 TEST(CodecTest, ATopKGradientIsWhatTheForwardMaskSelects) {

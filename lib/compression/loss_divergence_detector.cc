@@ -72,7 +72,7 @@ absl::StatusOr<CompressionError> CompareTensors(std::span<const float> original,
   error.original_norm = std::sqrt(original_squares);
   error.decoded_norm = std::sqrt(decoded_squares);
   error.residual_norm = std::sqrt(residual_squares);
-  error.greatest_error = greatest;
+  error.max_error = greatest;
   if (original_squares == 0) {
     error.relative_error = residual_squares == 0 ? 0 : std::numeric_limits<double>::infinity();
   } else {

@@ -18,9 +18,9 @@ struct CompressionError {
   double decoded_norm = 0;
   double residual_norm = 0;  // of original - decoded
   double relative_error =
-      0;              // residual_norm / original_norm; 0 for a zero original that was decoded as zero, infinite for one that was not
-  double cosine = 1;  // between original and decoded; 1 when both are zero, 0 when one is
-  double greatest_error = 0;  // of one element
+      0;                 // residual_norm / original_norm; 0 for a zero original that was decoded as zero, infinite for one that was not
+  double cosine = 1;     // between original and decoded; 1 when both are zero, 0 when one is
+  double max_error = 0;  // of one element
 };
 
 // InvalidArgument when the sizes differ. Sums in double; NaN in either input makes the figures NaN.

@@ -22,7 +22,7 @@ TEST(CompareTensorsTest, GivesErrorAngleAndResidual) {
   EXPECT_DOUBLE_EQ(error->residual_norm, 3);
   EXPECT_DOUBLE_EQ(error->relative_error, 0.6);
   EXPECT_DOUBLE_EQ(error->cosine, 0.8);
-  EXPECT_DOUBLE_EQ(error->greatest_error, 3);
+  EXPECT_DOUBLE_EQ(error->max_error, 3);
 }
 
 TEST(CompareTensorsTest, KnowsZerosAndRefusesOtherSizes) {
@@ -32,7 +32,7 @@ TEST(CompareTensorsTest, KnowsZerosAndRefusesOtherSizes) {
   EXPECT_EQ(CompareTensors(zero, one)->cosine, 0);
   EXPECT_TRUE(std::isinf(CompareTensors(zero, one)->relative_error));
   EXPECT_FALSE(CompareTensors(zero, std::vector<float>{1}).ok());
-  EXPECT_TRUE(std::isnan(CompareTensors(one, std::vector<float>{std::nanf(""), 0})->greatest_error));
+  EXPECT_TRUE(std::isnan(CompareTensors(one, std::vector<float>{std::nanf(""), 0})->max_error));
 }
 
 TEST(CompareTensorsTest, OrdersTheCodecsByWhatTheyLose) {

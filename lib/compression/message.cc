@@ -59,7 +59,7 @@ absl::StatusOr<Message> ReadTopK(Message message, std::span<const std::byte> pay
 absl::Status CheckEncode(const CodecSpec& spec, Direction direction, size_t elements, MaskSize mask) {
   FUSIONLLM_RETURN_IF_ERROR(Validate(spec));
   FUSIONLLM_RETURN_IF_ERROR(CheckElements(elements));
-  return CheckMask(direction == Direction::kBackward && Selects(spec.kind), mask, elements);
+  return CheckMask(direction == Direction::kBackward && IsSparse(spec.kind), mask, elements);
 }
 
 absl::StatusOr<Message> ReadMessage(Direction direction, std::span<const std::byte> encoded, size_t elements, MaskSize mask) {

@@ -87,8 +87,8 @@ double ThreeDigitsUp(double ratio) {
 }
 
 // The least top-k ratio that hides the link; max_ratio when none does. Encoded bytes never grow with the ratio, so bisection is safe.
-double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double target_s) {
-  const auto hides = [&](double ratio) { return PriceLink(TopKSpec(policy, link, ratio), link, target_s).hidden; };
+double MinHidingRatio(const Policy& policy, const LinkLoad& link, double target_s) {
+  const auto hides = [&](double ratio) { return EstimateLink(TopKSpec(policy, link, ratio), link, target_s).hidden; };
   if (hides(1)) return 1;
   if (!hides(policy.max_ratio)) return policy.max_ratio;
   double low = 1, high = policy.max_ratio;
@@ -102,7 +102,7 @@ double LeastHidingRatio(const Policy& policy, const LinkLoad& link, double targe
 // The levels that a link may use, least aggressive first.
 std::vector<CodecSpec> AllowedLevels(const Policy& policy, const LinkLoad& link, double target_s) {
   std::vector<CodecSpec> allowed = {Exact()};
-  if (policy.codec.has_value() && !Selects(*policy.codec)) {
+  if (policy.codec.has_value() && !IsSparse(*policy.codec)) {
     if (*policy.codec != CodecKind::kExact) allowed.push_back(DenseSpec(policy, *policy.codec));
     return allowed;
   }
@@ -112,8 +112,8 @@ std::vector<CodecSpec> AllowedLevels(const Policy& policy, const LinkLoad& link,
     }
   }
   // Top-k at ratio 1 would only make the values coarse.
-  if (policy.max_ratio > 1 && Selects(policy.LastLevel()))
-    allowed.push_back(TopKSpec(policy, link, LeastHidingRatio(policy, link, target_s)));
+  if (policy.max_ratio > 1 && IsSparse(policy.LastLevel()))
+    allowed.push_back(TopKSpec(policy, link, MinHidingRatio(policy, link, target_s)));
   return allowed;
 }
 
@@ -133,7 +133,7 @@ constexpr double kMinRatio = 2;  // sends gradients in half of the bytes that go
 std::vector<CodecSpec> Levels(const Policy& policy, const LinkLoad& link, double target_s) {
   std::vector<CodecSpec> levels = AllowedLevels(policy, link, target_s);
   const CodecSpec last = levels.back();
-  if (!Selects(last.kind)) return levels;
+  if (!IsSparse(last.kind)) return levels;
   levels.pop_back();
   for (double ratio = kMinRatio; ratio < last.ratio; ratio *= kRatioStep) {
     levels.push_back(TopKSpec(policy, link, ThreeDigitsUp(ratio)));
@@ -147,11 +147,11 @@ std::vector<LinkChoice> ClimbWithinBudget(const Policy& policy, std::span<const 
   std::vector<std::vector<LinkChoice>> levels(links.size());
   std::vector<LinkChoice> choices;
   for (size_t i = 0; i < links.size(); ++i) {
-    levels[i] = {PriceLink(Exact(), links[i], target_s, policy.training_steps)};
+    levels[i] = {EstimateLink(Exact(), links[i], target_s, policy.training_steps)};
     if (IsLossy(links[i])) {
       levels[i].clear();
       for (const CodecSpec& spec : Levels(policy, links[i], target_s)) {
-        levels[i].push_back(PriceLink(spec, links[i], target_s, policy.training_steps));
+        levels[i].push_back(EstimateLink(spec, links[i], target_s, policy.training_steps));
       }
     }
     choices.push_back(levels[i].front());
@@ -193,7 +193,7 @@ CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> li
     double busy_s = 0, cost = 0;
     for (const LinkLoad& link : links) {
       if (!IsLossy(link)) continue;
-      const LinkChoice choice = PriceLink(spec, link, target_s, policy.training_steps);
+      const LinkChoice choice = EstimateLink(spec, link, target_s, policy.training_steps);
       busy_s = std::max(busy_s, choice.hidden ? 0 : choice.busy_s);
       cost += choice.expected_loss_increase;
     }
@@ -207,10 +207,10 @@ CodecSpec UniformWithinBudget(const Policy& policy, std::span<const LinkLoad> li
 // The least aggressive level that hides the link, or the fastest (the less aggressive of equals).
 LinkChoice LeastAggressiveHidingLevel(const Policy& policy, const LinkLoad& link, double target_s) {
   const std::vector<CodecSpec> allowed = AllowedLevels(policy, link, target_s);
-  LinkChoice best = PriceLink(allowed.front(), link, target_s, policy.training_steps);
+  LinkChoice best = EstimateLink(allowed.front(), link, target_s, policy.training_steps);
   for (const CodecSpec& rung : std::span(allowed).subspan(1)) {
     if (best.hidden) break;
-    LinkChoice choice = PriceLink(rung, link, target_s, policy.training_steps);
+    LinkChoice choice = EstimateLink(rung, link, target_s, policy.training_steps);
     if (choice.hidden || choice.busy_s < best.busy_s) best = std::move(choice);
   }
   return best;
@@ -235,7 +235,7 @@ std::string Reserved(const Policy& policy) {
 void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool held_back, LinkChoice* choice) {
   const std::string codec = ToString(choice->spec);
   const bool loss_inputs = std::any_of(link.tensors.begin(), link.tensors.end(), IsLossInput), only_loss_inputs = OnlyLossInputs(link);
-  const LinkChoice exact = PriceLink(Exact(), link, target_s);
+  const LinkChoice exact = EstimateLink(Exact(), link, target_s);
   choice->needed_ratio =
       std::max(AdaTopKRatio(exact.forward_bytes, link.forward_bandwidth_bytes_per_s, target_s, std::numeric_limits<double>::infinity()),
                AdaTopKRatio(exact.backward_bytes, link.backward_bandwidth_bytes_per_s, target_s, std::numeric_limits<double>::infinity()));
@@ -253,11 +253,11 @@ void Explain(const Policy& policy, const LinkLoad& link, double target_s, bool h
     choice->reason_code = "Hidden";
     choice->reason = absl::StrCat("hidden behind compute without compression: busy ", Times(*choice, target_s));
   } else {
-    choice->reason_code = choice->hidden                ? "HiddenByCompression"
-                          : only_loss_inputs            ? "LossInputLimit"
-                          : held_back                   ? "LossBudgetLimit"
-                          : Selects(policy.LastLevel()) ? "RatioLimit"
-                                                        : "CodecLimit";
+    choice->reason_code = choice->hidden                 ? "HiddenByCompression"
+                          : only_loss_inputs             ? "LossInputLimit"
+                          : held_back                    ? "LossBudgetLimit"
+                          : IsSparse(policy.LastLevel()) ? "RatioLimit"
+                                                         : "CodecLimit";
     choice->reason =
         absl::StrFormat("uncompressed it would take %.3g times the target; %s %s: busy %s", choice->needed_ratio, codec,
                         choice->hidden     ? "hides the link"
@@ -304,7 +304,7 @@ double MaxTopKRatio(const Policy& policy) {
   return high;
 }
 
-LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s, int64_t training_steps) {
+LinkChoice EstimateLink(const CodecSpec& spec, const LinkLoad& load, double target_s, int64_t training_steps) {
   LinkChoice choice = {.spec = spec, .forward_bytes = load.lossless_bytes};
   int64_t dense_bytes = load.lossless_bytes, fp32_bytes = load.lossless_bytes;
   std::optional<CodecSpec> only;  // that all tensors take
@@ -330,7 +330,7 @@ LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_
   choice.hidden = choice.busy_s <= target_s;
   choice.spec = only.value_or(spec);
   choice.bottleneck_layer_is_better =
-      Selects(choice.spec.kind) && static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
+      IsSparse(choice.spec.kind) && static_cast<double>(fp32_bytes) >= kBottleneckFromWireRatio * static_cast<double>(encoded_bytes);
   return choice;
 }
 
@@ -344,11 +344,11 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
     CodecSpec fixed;
     if (policy.kind == PolicyKind::kUniform) {
       const CodecKind kind = policy.codec.value_or(CodecKind::kExact);
-      fixed = Selects(kind) ? TopKSpec(policy, link, policy.max_ratio) : DenseSpec(policy, kind);
+      fixed = IsSparse(kind) ? TopKSpec(policy, link, policy.max_ratio) : DenseSpec(policy, kind);
     }
-    choices.push_back(!IsLossy(link) ? PriceLink(Exact(), link, target_s)
+    choices.push_back(!IsLossy(link) ? EstimateLink(Exact(), link, target_s)
                       : adaptive     ? LeastAggressiveHidingLevel(policy, link, target_s)
-                                     : PriceLink(fixed, link, target_s, policy.training_steps));
+                                     : EstimateLink(fixed, link, target_s, policy.training_steps));
   }
   std::vector<LinkChoice> wanted;  // where the budget does not allow it
   if (policy.kind == PolicyKind::kAdaTopK && TotalLossIncrease(choices) > policy.LinkLossBudget()) {
@@ -362,7 +362,7 @@ absl::StatusOr<std::vector<LinkChoice>> ChooseCodecs(const Policy& policy, std::
     const size_t hardest = static_cast<size_t>(std::max_element(choices.begin(), choices.end(), harsher) - choices.begin());
     const auto give_all = [&](const CodecSpec& spec) {
       for (size_t i = 0; i < links.size(); ++i) {
-        if (IsLossy(links[i])) choices[i] = PriceLink(spec, links[i], target_s, policy.training_steps);
+        if (IsLossy(links[i])) choices[i] = EstimateLink(spec, links[i], target_s, policy.training_steps);
       }
     };
     give_all(choices[hardest].spec);

@@ -97,7 +97,7 @@ struct LinkChoice {
 double AdaTopKRatio(int64_t bytes, double bandwidth_bytes_per_s, double target_s, double max_ratio);
 
 // What a codec costs on a link, in training of so many steps. The reason fields stay empty. Preconditions as checked by ChooseCodecs.
-LinkChoice PriceLink(const CodecSpec& spec, const LinkLoad& load, double target_s, int64_t training_steps = 0);
+LinkChoice EstimateLink(const CodecSpec& spec, const LinkLoad& load, double target_s, int64_t training_steps = 0);
 
 // One choice for each link, in order. target_s > 0: the largest stage time per micro-batch.
 //

@@ -112,7 +112,7 @@ TEST(CompressionLevelTest, TakesNoGreaterTopKRatioThanItNeeds) {
     EXPECT_TRUE(choice.hidden) << choice.reason;
     CodecSpec milder = choice.spec;
     milder.ratio *= 0.98;
-    EXPECT_FALSE(milder.ratio >= 1 && PriceLink(milder, link, 1).hidden) << ToString(choice.spec) << " at " << times;
+    EXPECT_FALSE(milder.ratio >= 1 && EstimateLink(milder, link, 1).hidden) << ToString(choice.spec) << " at " << times;
   }
 }
 
@@ -145,7 +145,7 @@ TEST(PolicyTest, BytesAreThoseOfTheEncoder) {
   link.tensors = {{1000}, {500, false}};
   link.lossless_bytes = 77;
   const CodecSpec spec = {.kind = CodecKind::kInt4};
-  const LinkChoice choice = PriceLink(spec, link, 1);
+  const LinkChoice choice = EstimateLink(spec, link, 1);
   EXPECT_EQ(choice.forward_bytes, EncodedBytes(spec, 1000, Direction::kForward) + EncodedBytes(spec, 500, Direction::kForward) + 77);
   EXPECT_EQ(choice.backward_bytes, EncodedBytes(spec, 1000, Direction::kBackward));
   EXPECT_DOUBLE_EQ(choice.ratio, (4 * 1000 * 2 + 4 * 500 + 77.0) / static_cast<double>(choice.forward_bytes + choice.backward_bytes));
@@ -155,14 +155,14 @@ TEST(PolicyTest, ATensorInBf16HasHalfTheBytesUntilACodecTakesIt) {
   LinkLoad fp32 = LinkOf(3), bf16 = LinkOf(3);
   fp32.tensors = {{.elements = 1000}};
   bf16.tensors = {{.elements = 1000, .bytes_of_element = 2}};
-  EXPECT_EQ(PriceLink(Exact(), fp32, 1).forward_bytes, kHeaderBytes + 4000);
-  const LinkChoice exact = PriceLink(Exact(), bf16, 1);
+  EXPECT_EQ(EstimateLink(Exact(), fp32, 1).forward_bytes, kHeaderBytes + 4000);
+  const LinkChoice exact = EstimateLink(Exact(), bf16, 1);
   EXPECT_EQ(exact.forward_bytes, kHeaderBytes + 2000);
   EXPECT_EQ(exact.backward_bytes, kHeaderBytes + 2000);
   EXPECT_NEAR(exact.ratio, 1, 0.01) << "against what lies there, not against fp32";
   const CodecSpec int8 = {.kind = CodecKind::kInt8};
-  EXPECT_EQ(PriceLink(int8, bf16, 1).forward_bytes, PriceLink(int8, fp32, 1).forward_bytes);
-  EXPECT_NEAR(PriceLink(int8, bf16, 1).ratio, PriceLink(int8, fp32, 1).ratio / 2, 1e-9);
+  EXPECT_EQ(EstimateLink(int8, bf16, 1).forward_bytes, EstimateLink(int8, fp32, 1).forward_bytes);
+  EXPECT_NEAR(EstimateLink(int8, bf16, 1).ratio, EstimateLink(int8, fp32, 1).ratio / 2, 1e-9);
 }
 
 LinkLoad CarryingAlso(LinkLoad link, opdag::ActivationKind kind) {

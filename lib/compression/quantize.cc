@@ -44,7 +44,7 @@ HWY_INLINE void ForVectors(size_t n, Vector vector, Tail tail) {
   if (i < n) tail(i, n - i);
 }
 
-uint32_t GreatestMagnitudeT(const float* values, size_t n) {
+uint32_t MaxMagnitudeT(const float* values, size_t n) {
   VU greatest = hn::Zero(U32());
   uint32_t rest = 0;
   ForVectors(
@@ -327,7 +327,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fusionllm::compression {
 
-HWY_EXPORT(GreatestMagnitudeT);
+HWY_EXPORT(MaxMagnitudeT);
 HWY_EXPORT(FloatToHalfT);
 HWY_EXPORT(HalfToFloatT);
 HWY_EXPORT(FloatToBfloatT);
@@ -338,12 +338,12 @@ HWY_EXPORT(QuantizeInt4T);
 HWY_EXPORT(DequantizeInt4T);
 HWY_EXPORT(CompactAtLeastT);
 
-int32_t HalfExponent(uint32_t greatest_magnitude) {
-  const int exponent = static_cast<int>(greatest_magnitude >> 23) - 127 - 14;
+int32_t HalfExponent(uint32_t max_magnitude) {
+  const int exponent = static_cast<int>(max_magnitude >> 23) - 127 - 14;
   return std::clamp(exponent, kMinHalfExponent, kMaxHalfExponent);
 }
 
-uint32_t GreatestMagnitude(const float* values, size_t n) { return HWY_DYNAMIC_DISPATCH(GreatestMagnitudeT)(values, n); }
+uint32_t MaxMagnitude(const float* values, size_t n) { return HWY_DYNAMIC_DISPATCH(MaxMagnitudeT)(values, n); }
 
 size_t FindUnencodable(const float* values, size_t n) {
   return std::find_if(values, values + n, [](float x) { return (std::bit_cast<uint32_t>(x) & 0x7fffffffu) > kMaxMagnitudeBits; }) - values;

@@ -19,14 +19,14 @@ inline constexpr uint32_t kMaxMagnitudeBits = (127u + 120u) << 23;  // of kMaxMa
 inline constexpr uint16_t kMaxScaleBits = (127 + 120) << 7;         // the same as bfloat16: no valid scale is greater
 
 // Greatest magnitude; 0 for n = 0.
-uint32_t GreatestMagnitude(const float* values, size_t n);
+uint32_t MaxMagnitude(const float* values, size_t n);
 // First i whose magnitude exceeds kMaxMagnitudeBits; n if there is none.
 size_t FindUnencodable(const float* values, size_t n);
 
 inline constexpr int kMinHalfExponent = -126;  // 2^e and 2^-e are normal floats between these
 inline constexpr int kMaxHalfExponent = 106;   // 65504 · 2^106 stays below infinity; kMaxMagnitude needs no more
 // The e that puts the greatest magnitude into [2^14, 2^15) once multiplied by 2^-e.
-int32_t HalfExponent(uint32_t greatest_magnitude);
+int32_t HalfExponent(uint32_t max_magnitude);
 
 // IEEE half floats of value * factor, which must lie within ±2^15.
 void FloatToHalf(const float* values, size_t n, float factor, std::byte* out);

@@ -105,7 +105,7 @@ class DenseCodec : public Codec {
   // The header's parameter: of a message whose values are no greater than this magnitude (quantize.h), and whether a sender may have
   // written one. Errors: InvalidArgument.
   virtual bool has_parameter() const { return block_size != 0; }
-  virtual int32_t ParameterOf(uint32_t greatest_magnitude) const { return block_size; }
+  virtual int32_t ParameterOf(uint32_t max_magnitude) const { return block_size; }
   virtual absl::Status CheckParameter(int32_t parameter) const;
 
   // Writes ValueBytes and returns the parameter. Errors: InvalidArgument names the first value that it refuses.

@@ -125,7 +125,7 @@ absl::Status EncodeLossily(const CodecSpec& spec, size_t columns, std::span<floa
 
 absl::Status EncodeRows(const CodecSpec& spec, size_t columns, std::span<float> values, std::vector<float>* residual,
                         std::vector<std::byte>* out) {
-  if (Selects(spec.kind)) return absl::InvalidArgumentError("gradients of tied parameters are never sparsified");
+  if (IsSparse(spec.kind)) return absl::InvalidArgumentError("gradients of tied parameters are never sparsified");
   if (values.size() > static_cast<size_t>(kMaxElements)) {
     return absl::InvalidArgumentError(absl::StrFormat("a gradient of %d elements, the most is %d", values.size(), kMaxElements));
   }

@@ -9,7 +9,7 @@ namespace fusionllm::compression {
 
 absl::string_view Name(CodecKind kind) { return CodecOf(kind).traits.name; }
 
-bool Selects(CodecKind kind) { return CodecOf(kind).dense() == nullptr; }
+bool IsSparse(CodecKind kind) { return CodecOf(kind).dense() == nullptr; }
 
 std::string ToString(const CodecSpec& spec) {
   const std::string parameters = CodecOf(spec.kind).Parameters(spec);

@@ -44,7 +44,7 @@ inline CodecSpec TopK(double ratio, ValueKind values = ValueKind::kInt8) { retur
 
 absl::string_view Name(CodecKind kind);  // without parameters: "int8", "topk"
 // Whether a codec sends a selection of the values and takes a ratio; the others send all of them.
-bool Selects(CodecKind kind);
+bool IsSparse(CodecKind kind);
 std::string ToString(const CodecSpec& spec);
 // InvalidArgument names the text and what is wrong with it. Parse(ToString(s)) == s for every valid s.
 absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text);

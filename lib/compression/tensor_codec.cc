@@ -24,7 +24,7 @@ class Host final : public TensorCodec {
                                selection_out == nullptr ? nullptr : &selection_out->mask);
   }
   absl::Status Upcast(std::span<const uint16_t> bfloats, std::span<float> floats) override {
-    tensor::WidenBf16(bfloats, floats.data());
+    tensor::UpcastBf16(bfloats, floats.data());
     return absl::OkStatus();
   }
   absl::Status Round(std::span<const float> floats, std::span<uint16_t> bfloats) override {

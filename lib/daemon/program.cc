@@ -23,7 +23,7 @@ namespace {
   try {
     if (std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());
   } catch (const std::system_error& error) {
-    if (base::IsRefusedThread(error)) ExitImmediately(absl::ResourceExhaustedError(base::ThreadLimitMessage("a thread")), kExitFailed);
+    if (base::IsThreadLimitError(error)) ExitImmediately(absl::ResourceExhaustedError(base::ThreadLimitMessage("a thread")), kExitFailed);
   } catch (...) {
   }
   std::abort();

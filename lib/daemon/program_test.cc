@@ -45,10 +45,10 @@ TEST(ProgramTest, FlagsHaveDefaults) {
   const Parsed parsed = Parse({});
   EXPECT_EQ(parsed.code, std::nullopt);
   EXPECT_EQ(parsed.flags.metrics_address, "127.0.0.1:0");
-  EXPECT_FALSE(base::Logs(base::LogLevel::kDebug));
-  EXPECT_TRUE(base::Logs(base::LogLevel::kInfo));
+  EXPECT_FALSE(base::IsLogged(base::LogLevel::kDebug));
+  EXPECT_TRUE(base::IsLogged(base::LogLevel::kInfo));
   EXPECT_EQ(Parse({"--log-level", "error"}).code, std::nullopt);
-  EXPECT_FALSE(base::Logs(base::LogLevel::kWarning));
+  EXPECT_FALSE(base::IsLogged(base::LogLevel::kWarning));
 }
 
 TEST(ProgramTest, LinesAreOfTheFormatAskedFor) {

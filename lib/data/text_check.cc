@@ -40,7 +40,7 @@ NotText NotTextBut(const base::FileFormat& format) {
 
 // Of a file of `file_bytes` that begins with `text` and is no UTF-8; nullopt: of no kind that is known.
 std::optional<NotText> KnownKind(absl::string_view text, int64_t file_bytes) {
-  if (const auto* format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), file_bytes)) return NotTextBut(*format);
+  if (const auto* format = base::FormatOf(text.substr(0, base::kFormatPrefixBytes), file_bytes)) return NotTextBut(*format);
   if (const std::string encoding = UnmarkedUtf16(text); !encoding.empty()) return NotText{"it looks like UTF-16", Iconv(encoding)};
   return std::nullopt;
 }
@@ -94,7 +94,7 @@ absl::StatusOr<NotText> WhyNotText(const base::SourceFile& file, int64_t bytes_m
       return NotText{absl::StrFormat("byte 0x%02x at offset %d is not UTF-8", byte, offset), Iconv("latin1")};
     }
     // Text as well, but not the one that is meant.
-    const auto* format = at == 0 ? base::FormatOf(absl::string_view(text).substr(0, base::kFormatFrontBytes), file.size()) : nullptr;
+    const auto* format = at == 0 ? base::FormatOf(absl::string_view(text).substr(0, base::kFormatPrefixBytes), file.size()) : nullptr;
     if (format != nullptr && format->kind == base::FileFormat::Kind::kPointer) return NotTextBut(*format);
     // What the end of this piece may have cut off goes in front of the next.
     size_t keep = 0;

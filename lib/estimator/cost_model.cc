@@ -45,7 +45,7 @@ OpRate Typical(const std::vector<const OpRate*>& rates) {
 
 }  // namespace
 
-Estimate Price(const CostModel& model, OpClass op_class, const std::string& signature, double flops, double bytes) {
+Estimate EstimateOp(const CostModel& model, OpClass op_class, const std::string& signature, double flops, double bytes) {
   if (const auto found = model.measured.find(signature); found != model.measured.end()) return {.seconds = found->second};
   if (const auto found = model.inferred.find(signature); found != model.inferred.end()) {
     return {.seconds = found->second.seconds, .measured = false, .relative_error = found->second.relative_error, .inferred = true};

@@ -54,7 +54,7 @@ struct Estimate {
 };
 
 // Ops that cost nothing (OpClass::kFree) take 0 s.
-Estimate Price(const CostModel& model, opdag::OpClass op_class, const std::string& signature, double flops, double bytes);
+Estimate EstimateOp(const CostModel& model, opdag::OpClass op_class, const std::string& signature, double flops, double bytes);
 
 // Gives classes that were neither measured nor specified the median rates of those that were, of like classes (arithmetic or memory) if
 // there are any, and kUnknownError. Returns how many it filled; 0 also when no class has samples.

@@ -13,14 +13,14 @@ TEST(CostModelTest, WhatWasMeasuredWinsOverTheRates) {
   CostModel model;
   RateOf(model, OpClass::kElementwise) = {.overhead_s = 1e-6, .seconds_per_byte = 1e-9, .relative_error = 0.2, .samples = 3};
   model.measured["gelu"] = 5e-3;
-  const Estimate measured = Price(model, OpClass::kElementwise, "gelu", 0, 1e6);
+  const Estimate measured = EstimateOp(model, OpClass::kElementwise, "gelu", 0, 1e6);
   EXPECT_EQ(measured.seconds, 5e-3);
   EXPECT_TRUE(measured.measured);
-  const Estimate fitted = Price(model, OpClass::kElementwise, "relu", 0, 4e6);
+  const Estimate fitted = EstimateOp(model, OpClass::kElementwise, "relu", 0, 4e6);
   EXPECT_DOUBLE_EQ(fitted.seconds, 4e-3 + 1e-6);
   EXPECT_FALSE(fitted.measured);
   EXPECT_EQ(fitted.relative_error, 0.2);
-  EXPECT_EQ(Price(model, OpClass::kFree, "constant", 0, 4e6).seconds, 0);
+  EXPECT_EQ(EstimateOp(model, OpClass::kFree, "constant", 0, 4e6).seconds, 0);
 }
 
 TEST(CostModelTest, ClassesNeverMeasuredBorrowFromTheirLikes) {

@@ -97,7 +97,7 @@ TEST(FitConfidence, WildSamplesMoveAFitLittle) {
       most = std::max(most, std::abs(seconds(*b) / seconds(*a) - 1));
     }
   }
-  RecordProperty("most_percent", static_cast<int>(100 * most));
+  RecordProperty("max_percent", static_cast<int>(100 * most));
   EXPECT_LT(most, 0.04);
 }
 

@@ -18,7 +18,7 @@
 
 namespace fusionllm::estimator {
 
-// What the matrix units compute in. Values stay fp32 in memory in every case.
+// What the tensor cores compute in. Values stay fp32 in memory in every case.
 enum class Arithmetic { kFp32, kTf32, kBf16 };
 // "fp32", "tf32", "bf16".
 absl::string_view Name(Arithmetic arithmetic);
@@ -56,10 +56,10 @@ inline constexpr double kLaunchSeconds = 10e-6;
 // What all of this together may be off by: the measurements above differ from kMatmulShare by up to 37 % of its time.
 inline constexpr double kSpecifiedError = 0.5;
 
-// What the GPU computes matrix products in where `wanted` is asked for: fp32, without matrix units, where it lacks that arithmetic.
+// What the GPU computes matrix products in where `wanted` is asked for: fp32, without tensor cores, where it lacks that arithmetic.
 Arithmetic ArithmeticOn(const GpuSpec& gpu, Arithmetic wanted);
 
-// The peak of the matrix units; where the GPU lacks that arithmetic, of fp32.
+// The peak of the tensor cores; where the GPU lacks that arithmetic, of fp32.
 double PeakFlops(const GpuSpec& gpu, Arithmetic arithmetic);
 
 // By op class, kFree left out; OpRate::specified is set.

@@ -13,7 +13,7 @@ using opdag::OpClass;
 Estimate PriceOn(const GpuSpec& gpu, Arithmetic arithmetic, OpClass op_class, double flops, double bytes) {
   CostModel model;
   model.rates = SpecifiedRates(gpu, arithmetic);
-  return Price(model, op_class, "not measured", flops, bytes);
+  return EstimateOp(model, op_class, "not measured", flops, bytes);
 }
 
 TEST(GpuSpecsTest, EveryRowIsWholeAndNamedOnce) {
@@ -45,7 +45,7 @@ TEST(GpuSpecsTest, AnOpTakesAsLongAsTheSlowerOfArithmeticAndMemory) {
   const double n = 8192;
   EXPECT_NEAR(PriceOn(a100, Arithmetic::kFp32, OpClass::kMatmul, 2 * n * n * n, 3 * 4 * n * n).seconds, 0.08055 + 1e-5, 1e-5);
   EXPECT_NEAR(PriceOn(a100, Arithmetic::kTf32, OpClass::kMatmul, 2 * n * n * n, 3 * 4 * n * n).seconds, 0.010069 + 1e-5, 1e-5);
-  // Adding them: memory decides, whatever the matrix units can do. 3 * 4 * 8192^2 / (0.75 * 2039e9) = 0.527 ms.
+  // Adding them: memory decides, whatever the tensor cores can do. 3 * 4 * 8192^2 / (0.75 * 2039e9) = 0.527 ms.
   for (const Arithmetic arithmetic : {Arithmetic::kFp32, Arithmetic::kBf16}) {
     const Estimate sum = PriceOn(a100, arithmetic, OpClass::kElementwise, n * n, 3 * 4 * n * n);
     EXPECT_NEAR(sum.seconds, 5.27e-4 + 1e-5, 1e-6);

@@ -186,7 +186,8 @@ std::vector<OpSeconds> SecondsByOp(const GraphCosts& costs, const TrainingGraph&
     const auto [entry, added] = known.try_emplace(OpSignature(graph, op));
     if (added) {
       const opdag::OpCost cost = opdag::CostOf(graph, op);
-      entry->second = Price(model, schema->op_class, entry->first, cost.flops, static_cast<double>(cost.bytes_read + cost.bytes_written));
+      entry->second =
+          EstimateOp(model, schema->op_class, entry->first, cost.flops, static_cast<double>(cost.bytes_read + cost.bytes_written));
     }
     return entry->second;
   };

@@ -40,7 +40,7 @@ double Fitted(const Terms& x, const Terms& rates) {
 double Residual(const Row& row, const Terms& rates) { return Fitted(row.x, rates) - row.y; }
 
 // Solves the normal equations over the active terms by Gaussian elimination with pivoting; false when singular.
-bool SolveActive(const Matrix& normal, const Terms& right, unsigned active, double least_pivot, Terms& solution) {
+bool SolveActive(const Matrix& normal, const Terms& right, unsigned active, double min_pivot, Terms& solution) {
   std::array<std::array<double, kTerms + 1>, kTerms> a{};
   std::array<int, kTerms> index{};
   int n = 0;
@@ -56,7 +56,7 @@ bool SolveActive(const Matrix& normal, const Terms& right, unsigned active, doub
     for (int r = c + 1; r < n; ++r) {
       if (std::abs(a[r][c]) > std::abs(a[pivot][c])) pivot = r;
     }
-    if (std::abs(a[pivot][c]) < least_pivot) return false;
+    if (std::abs(a[pivot][c]) < min_pivot) return false;
     std::swap(a[c], a[pivot]);
     for (int r = 0; r < n; ++r) {
       if (r == c) continue;

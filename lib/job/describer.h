@@ -70,7 +70,7 @@ class Describer {
       field.type = FieldType::kList;
       field.children.push_back(Describe(element, rule));
       field.children[0].default_text.clear();
-    } else if constexpr (std::is_same_v<T, Opaque>) {
+    } else if constexpr (std::is_same_v<T, RawExtension>) {
       field.type = FieldType::kAny;
       field.optional = true;
     } else if constexpr (kIsScalar<T>) {

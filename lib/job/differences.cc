@@ -102,10 +102,10 @@ std::vector<FieldDifference> ArchitectureDifferences(const std::vector<FieldDiff
   return found;
 }
 
-std::string ToString(const std::vector<FieldDifference>& differences, size_t most) {
+std::string ToString(const std::vector<FieldDifference>& differences, size_t max) {
   std::vector<std::string> texts;
   for (const FieldDifference& difference : differences) {
-    if (texts.size() == most) break;
+    if (texts.size() == max) break;
     texts.push_back(absl::StrCat(difference.path, " ", difference.from, " -> ", difference.to));
   }
   const size_t left = differences.size() - texts.size();

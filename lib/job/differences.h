@@ -26,6 +26,6 @@ std::vector<FieldDifference> Differences(const FusionJob& from, const FusionJob&
 std::vector<FieldDifference> ArchitectureDifferences(const std::vector<FieldDifference>& differences);
 
 // "spec.training.steps 200 -> 400, spec.training.seed 1 -> 2 and 3 more".
-std::string ToString(const std::vector<FieldDifference>& differences, size_t most);
+std::string ToString(const std::vector<FieldDifference>& differences, size_t max);
 
 }  // namespace fusionllm::job

@@ -37,7 +37,7 @@ std::string WhyInvisible(absl::string_view character) {
 class TreeBuilder : public YAML::EventHandler {
  public:
   // `text` is what the parser reads, for the lines of what it tells of too coarsely.
-  TreeBuilder(absl::string_view text, Node& root, const DocumentLimits& limits) : text_(text), root_(root), most_values_(limits.values) {}
+  TreeBuilder(absl::string_view text, Node& root, const DocumentLimits& limits) : text_(text), root_(root), max_values_(limits.values) {}
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -111,8 +111,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void Count(int line, size_t values) {
     values_ += values;
-    if (values_ > most_values_) {
-      throw Refused{line, absl::StrCat("the document has more than ", most_values_, " values (aliases are counted expanded)")};
+    if (values_ > max_values_) {
+      throw Refused{line, absl::StrCat("the document has more than ", max_values_, " values (aliases are counted expanded)")};
     }
   }
 
@@ -217,18 +217,18 @@ class TreeBuilder : public YAML::EventHandler {
 
   const absl::string_view text_;
   Node& root_;
-  const size_t most_values_;
+  const size_t max_values_;
   std::vector<OpenNode> open_;
   std::map<YAML::anchor_t, std::pair<Node, size_t>> anchored_;  // complete anchored nodes and how many values they hold
   size_t values_ = 0;
 };
 
 // Refuses what must not reach the parser: it takes byte 4 for the end of the text and replaces malformed UTF-8 silently.
-std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
-  if (text.size() > most_bytes) {
-    return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", most_bytes)};
+std::optional<Refused> CheckText(absl::string_view text, size_t max_bytes) {
+  if (text.size() > max_bytes) {
+    return Refused{1, absl::StrCat("the document has ", text.size(), " bytes, more than the limit of ", max_bytes)};
   }
-  const base::FileFormat* const format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), static_cast<int64_t>(text.size()));
+  const base::FileFormat* const format = base::FormatOf(text.substr(0, base::kFormatPrefixBytes), static_cast<int64_t>(text.size()));
   if (format != nullptr && format->kind == base::FileFormat::Kind::kText) {
     return Refused{1, absl::StrCat("it is ", format->name, ": save it as UTF-8")};
   }
@@ -244,7 +244,7 @@ std::optional<Refused> CheckText(absl::string_view text, size_t most_bytes) {
     const size_t length = Utf8SequenceLength(text.substr(i));
     if (length == 0) return Refused{line, absl::StrCat("not UTF-8 at byte ", i)};
     const absl::string_view character = text.substr(i, length);
-    if (const int rune = OddCharacter(character); rune != 0 && !(rune == 0xFEFF && i == 0)) {
+    if (const int rune = UnprintableCharacter(character); rune != 0 && !(rune == 0xFEFF && i == 0)) {
       return Refused{line, absl::StrCat("the character ", CharacterName(character), " at byte ", i,
                                         ", which readers of YAML take differently, or not at all")};
     }
@@ -419,7 +419,7 @@ bool LoadDocument(absl::string_view text, Node& root, Problems& problems, const 
     return false;
   }
   if (root.kind != Node::Kind::kMap) {
-    const auto* format = base::FormatOf(text.substr(0, base::kFormatFrontBytes), static_cast<int64_t>(text.size()));
+    const auto* format = base::FormatOf(text.substr(0, base::kFormatPrefixBytes), static_cast<int64_t>(text.size()));
     const std::string is =
         format == nullptr ? "" : absl::StrCat("; it is ", format->name, format->remedy.empty() ? "" : ": ", format->remedy);
     problems.AddAtLine(root.line, "", absl::StrCat("the document must be a mapping, got ", Describe(root), is));

@@ -48,8 +48,8 @@ std::string PresetsOf(const Family& family) {
   const models::FamilyFacts& facts = family.facts();
   if (facts.presets.empty()) return absl::StrCat(family.name(), " has none");
   return absl::StrCat(family.name(), " ", absl::StrJoin(facts.presets, ", "),
-                      " (omitted: ", family.stored() != nullptr ? "that of init.from where it says it, else " : "", facts.default_preset,
-                      ")");
+                      " (omitted: ", family.hugging_face_format() != nullptr ? "that of init.from where it says it, else " : "",
+                      facts.default_preset, ")");
 }
 
 RecipeSentences MakeRecipeDocs() {

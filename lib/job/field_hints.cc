@@ -17,7 +17,7 @@ constexpr size_t kMaxLocations = 2;   // a name with more homes than that ("name
 constexpr size_t kShortestGuess = 5;  // characters of a name that is looked for by spelling in the whole document
 
 struct Word {
-  const char* folded;  // base::FoldName of what others write
+  const char* folded;  // base::NormalizeName of what others write
   const char* path;    // empty: no single field
   const char* note;    // instead of "did you mean PATH?"
 };
@@ -241,7 +241,7 @@ void Collect(const FieldSchema& object, const std::string& path, std::map<std::s
              std::vector<std::string>& names) {
   for (const FieldSchema& field : object.children) {
     const std::string inner = absl::StrCat(path, path.empty() ? "" : ".", field.name);
-    std::vector<std::string>& homes = paths[base::FoldName(field.name)];
+    std::vector<std::string>& homes = paths[base::NormalizeName(field.name)];
     if (homes.empty()) names.push_back(field.name);
     homes.push_back(inner);
     if (field.type == FieldType::kObject) Collect(field, inner, paths, names);
@@ -253,14 +253,14 @@ void Collect(const FieldSchema& object, const std::string& path, std::map<std::s
 FieldHints::FieldHints(const FieldSchema& root, Document document) : document_(document) { Collect(root, "", paths_, names_); }
 
 std::string FieldHints::For(absl::string_view path, absl::string_view key, std::span<const std::string> known) const {
-  const std::string folded = base::FoldName(key);
+  const std::string folded = base::NormalizeName(key);
   // YAML takes `steps:5` for one word.
   const size_t colon = key.find(':');
   for (const std::string& name : known) {
     if (colon != absl::string_view::npos && key.substr(0, colon) == name) {
       return absl::StrCat("a blank is missing behind ':', as in ", name, ": ", key.substr(colon + 1));
     }
-    if (base::FoldName(name) == folded) return DidYouMean(name);
+    if (base::NormalizeName(name) == folded) return DidYouMean(name);
   }
   const bool job = document_ == Document::kFusionJob;
   for (const PlacedWord& word : kPlacedWords) {
@@ -271,7 +271,7 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
     return *word.note != '\0' ? word.note : DidYouMean(word.path);
   }
   for (const models::Family* family : job ? models::AllFamilies() : std::vector<const models::Family*>()) {
-    for (const models::ForeignWord& word : family->facts().foreign_words) {
+    for (const models::FieldSynonym& word : family->facts().synonyms) {
       if (folded == word.folded) return DidYouMean(word.path);
     }
   }
@@ -283,7 +283,7 @@ std::string FieldHints::For(absl::string_view path, absl::string_view key, std::
   if (std::string found = elsewhere(folded); !found.empty()) return found;
   if (const std::string near = base::NearestName(key, known); !near.empty()) return DidYouMean(near);
   if (folded.size() < kShortestGuess) return "";
-  return elsewhere(base::FoldName(base::NearestName(key, names_)));
+  return elsewhere(base::NormalizeName(base::NearestName(key, names_)));
 }
 
 std::string FieldHints::ForValue(absl::string_view path, absl::string_view wrong) const {

@@ -44,8 +44,8 @@ inline constexpr int64_t kMaxExecutors = 10'000;
 struct Metadata {
   std::string name;
   std::string name_space;  // metadata.namespace; empty: not given
-  Opaque labels;
-  Opaque annotations;
+  RawExtension labels;
+  RawExtension annotations;
   bool operator==(const Metadata&) const = default;
 };
 
@@ -53,7 +53,7 @@ struct Metadata {
 struct GraphSource {
   std::optional<std::string> file;
   std::optional<std::string> inline_text;
-  Opaque volume;  // holds file
+  RawExtension volume;  // holds file
   bool operator==(const GraphSource&) const = default;
 };
 
@@ -97,7 +97,7 @@ struct Data {
   TokenDtype token_dtype = TokenDtype::kAuto;
   std::optional<Validation> validation;
   Shapes shapes;
-  Opaque volume;
+  RawExtension volume;
   std::vector<std::string> clusters;  // members that can reach the data; empty: all
   bool operator==(const Data&) const = default;
 };
@@ -177,7 +177,7 @@ struct Compression {
 struct Replica {
   std::string path;         // a folder or a URI
   int64_t every_steps = 0;  // 0: each checkpoint
-  Opaque volume;
+  RawExtension volume;
   bool operator==(const Replica&) const = default;
 };
 
@@ -187,7 +187,7 @@ struct Checkpoint {
   int64_t keep = 3;             // 0: all
   std::string resume = "auto";  // auto | never | PATH
   std::optional<Replica> replica;
-  Opaque volume;
+  RawExtension volume;
   Shards shards = Shards::kSite;
   bool operator==(const Checkpoint&) const = default;
 };
@@ -200,7 +200,7 @@ struct Executors {
   int64_t threads = 0;  // of one executor; 0: what its device has
   int64_t stabilization_seconds = 300;
   int64_t broker_lost_timeout_seconds = 3600;
-  Opaque pod_template;  // "template"
+  RawExtension pod_template;  // "template"
   bool operator==(const Executors&) const = default;
 };
 
@@ -214,7 +214,7 @@ struct PlacementCluster {
 struct Placement {
   std::string device = "any";
   std::vector<PlacementCluster> clusters;
-  Opaque cluster_selector;
+  RawExtension cluster_selector;
   Spread spread = Spread::kAuto;
   std::optional<ByteSize> min_memory;
   std::optional<int64_t> max_egress_bytes_per_step;
@@ -246,8 +246,8 @@ struct Network {
 
 // The process that leads the job's executors.
 struct BrokerSettings {
-  Opaque volume;
-  Opaque pod_template;  // "template"
+  RawExtension volume;
+  RawExtension pod_template;  // "template"
   bool operator==(const BrokerSettings&) const = default;
 };
 

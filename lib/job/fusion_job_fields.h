@@ -351,9 +351,10 @@ void Visit(V& v, Spec& s) {
           "What happens when a Pod of the job fails or is lost: which failures start it again, and which fail it.");
   v.Field("activeDeadlineSeconds", s.active_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
           "Longest run, from the start or the last resumption; then the job fails.");
-  v.Field("pendingDeadlineSeconds", s.pending_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
-          "Longest wait, from creation, dispatch, resumption or the end of the attempt before, until all executors are ready; then the job "
-          "fails. Attempts in a row of which none gets ready share one wait. Omitted: it waits.");
+  v.Field(
+      "pendingDeadlineSeconds", s.pending_deadline_seconds, {.min = 1, .max = kMaxSteps, .kubernetes_only = true},
+      "Longest wait, from creation, scheduling, resumption or the end of the attempt before, until all executors are ready; then the job "
+      "fails. Attempts in a row of which none gets ready share one wait. Omitted: it waits.");
   v.Field("ttlSecondsAfterFinished", s.ttl_seconds_after_finished, {.min = 0, .max = kMaxSteps, .kubernetes_only = true},
           "When a finished job is deleted. Omitted: never.");
   v.Field("cleanPodPolicy", s.clean_pod_policy, {.kubernetes_only = true},

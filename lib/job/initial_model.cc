@@ -50,7 +50,8 @@ absl::StatusOr<bool> IsOf(const models::Family& family, const InitialModel& star
 }
 
 // Whether all tensors that differ with a size begin fresh, or stay unread.
-bool IsSkipped(const Init& init, const models::StoredForm& form, const models::StoredSize& size, int64_t ours, int64_t theirs, bool tied) {
+bool IsSkipped(const Init& init, const models::HuggingFaceFormat& form, const models::StoredSize& size, int64_t ours, int64_t theirs,
+               bool tied) {
   const auto skips = [&](absl::string_view tensor) { return MatchesAny(init.skip, tensor); };
   if (size.layers != nullptr) {
     for (int64_t layer = std::min(ours, theirs); layer < std::max(ours, theirs); ++layer) {
@@ -66,7 +67,7 @@ bool IsSkipped(const Init& init, const models::StoredForm& form, const models::S
 }
 
 // What begins fresh where a size differs for good: the way besides taking the file's.
-std::string SkipRemedy(const models::StoredForm& form, const models::StoredSize& size, bool tied) {
+std::string SkipRemedy(const models::HuggingFaceFormat& form, const models::StoredSize& size, bool tied) {
   std::vector<std::string> patterns;
   if (size.layers != nullptr) patterns.push_back(absl::StrCat("'", size.layers, "N.*'"));
   for (const char* module : size.modules) patterns.push_back(absl::StrCat("'", module, ".*'"));
@@ -77,7 +78,7 @@ std::string SkipRemedy(const models::StoredForm& form, const models::StoredSize&
 // `start` is of the job's family.
 void Contradict(const Spec& spec, const std::optional<models::ModelSizes>& preset, const InitialModel& start, absl::string_view remedy,
                 const Report& report) {
-  const models::StoredForm& form = *start.family->stored();
+  const models::HuggingFaceFormat& form = *start.family->hugging_face_format();
   const models::TiedHead& head = form.tied_head;
   const models::ModelSettings &config = spec.model.config, &theirs = start.sizes.settings;
   const Init& init = spec.model.init;
@@ -159,7 +160,7 @@ std::optional<InitialModel> InitialModelFromManifest(const std::string& text, co
   const absl::StatusOr<FusionJob> job = ParseFusionJob(document.at("resolved_job").get<std::string>(), file);
   if (!job.ok()) return std::nullopt;
   const absl::StatusOr<ResolvedModel> model = ResolveModel(job->spec);
-  if (!model.ok() || model->family == nullptr || model->family->stored() == nullptr) return std::nullopt;
+  if (!model.ok() || model->family == nullptr || model->family->hugging_face_format() == nullptr) return std::nullopt;
   return InitialModel{.file = file, .family = model->family, .sizes = model->sizes};
 }
 
@@ -179,7 +180,7 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
 void ApplyInitialModel(const std::string& folder, Spec& spec, const Report& report, const RemoteStart& remote) {
   Model& model = spec.model;
   const models::Family* const family = FamilyOf(model);
-  if (family == nullptr || family->stored() == nullptr || !model.init.from) return;
+  if (family == nullptr || family->hugging_face_format() == nullptr || !model.init.from) return;
   const bool uri = base::IsUri(*model.init.from);
   if (uri && (remote == nullptr || !base::ParseObjectUri(*model.init.from).ok())) return;
   const absl::StatusOr<std::optional<InitialModel>> start =
@@ -207,7 +208,7 @@ void ApplyInitialModel(const std::string& folder, Spec& spec, const Report& repo
 
 absl::Status CheckInitialModel(const FusionJob& job, const std::string& path) {
   const absl::StatusOr<ResolvedModel> resolved = ResolveModel(job.spec);
-  if (!resolved.ok() || resolved->family == nullptr || resolved->family->stored() == nullptr) return absl::OkStatus();
+  if (!resolved.ok() || resolved->family == nullptr || resolved->family->hugging_face_format() == nullptr) return absl::OkStatus();
   FUSIONLLM_ASSIGN_OR_RETURN(const std::optional<InitialModel> start, ReadInitialModel(path));
   if (!start) return absl::OkStatus();
   FUSIONLLM_ASSIGN_OR_RETURN(const bool of_family, IsOf(*resolved->family, *start));

@@ -69,7 +69,7 @@ class Filler {
   }
   void Fill(ByteSize& value, const Rule&) { value.bytes = static_cast<int64_t>(draw_.Below(uint64_t{1} << (1 + draw_.Below(50)))); }
   void Fill(Duration& value, const Rule&) { value.ns = static_cast<int64_t>(draw_.Below(uint64_t{1} << (1 + draw_.Below(40)))); }
-  void Fill(Opaque& value, const Rule&) {
+  void Fill(RawExtension& value, const Rule&) {
     value.json = draw_.Coin() ? "" : draw_.Coin() ? "{}" : R"({"a b": {"c": [1, -2.5e-07, "x\n\"y\\", null, true, "true"]}, "": {}})";
   }
   template <class T>

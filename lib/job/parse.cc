@@ -101,7 +101,7 @@ std::string WhyUnreadable(const std::string& path) {
   return access(path.c_str(), R_OK) == 0 ? "" : std::strerror(errno);
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes) {
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   std::error_code error;
   const bool folder = std::filesystem::is_directory(path, error);
   if (folder) return absl::NotFoundError(absl::StrCat(path, ": cannot be read: it is a folder"));
@@ -113,7 +113,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes)
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);  // it may be a pipe
   if (descriptor < 0) return unreadable(errno);
   const auto close_it = absl::MakeCleanup([descriptor] { close(descriptor); });
-  std::string text(most_bytes + 1, '\0');  // one more than is allowed: LoadDocument then says so
+  std::string text(max_bytes + 1, '\0');  // one more than is allowed: LoadDocument then says so
   size_t size = 0;
   while (size < text.size()) {
     const ssize_t got = read(descriptor, text.data() + size, text.size() - size);

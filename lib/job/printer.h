@@ -39,7 +39,7 @@ class Printer {
     if (!rule.applies) return;
     if constexpr (IsOptional<T>::value) {
       if (value) Field(name, *value, rule, doc);
-    } else if constexpr (std::is_same_v<T, Opaque>) {
+    } else if constexpr (std::is_same_v<T, RawExtension>) {
       if (!value.json.empty()) Line(name, value.json);
     } else if constexpr (std::is_same_v<T, std::string>) {
       if (!value.empty()) Line(name, ScalarText(value, rule));  // no field accepts empty text: it stands for absence

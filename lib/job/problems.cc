@@ -100,7 +100,7 @@ std::string JsonQuote(absl::string_view text) {
     const size_t length = Utf8SequenceLength(text.substr(i));
     const absl::string_view character = text.substr(i, length);
     // What is invisible is shown by its number, which YAML reads back as the same.
-    if (length > 1 && (OddCharacter(character) != 0 || !FirstInvisible(character).text.empty())) {
+    if (length > 1 && (UnprintableCharacter(character) != 0 || !FirstInvisible(character).text.empty())) {
       absl::StrAppend(&out, "\\u", absl::AsciiStrToLower(CharacterName(character).substr(2, 4)));
       i += length - 1;
       continue;

@@ -85,7 +85,7 @@ class Reader {
       }
     } else if constexpr (IsVector<T>::value) {
       ReadList(node, path, rule, value);
-    } else if constexpr (std::is_same_v<T, Opaque>) {
+    } else if constexpr (std::is_same_v<T, RawExtension>) {
       if (const Node* const bad = FirstNotFinite(node); bad != nullptr) {
         problems_.AddAtNode(*bad, path, absl::StrCat(Describe(*bad), " is not a finite number; as text it needs quotes"));
       } else if (node.kind == Node::Kind::kMap) {

@@ -93,7 +93,7 @@ size_t Utf8SequenceLength(absl::string_view text) {
   return length;
 }
 
-int OddCharacter(absl::string_view sequence) {
+int UnprintableCharacter(absl::string_view sequence) {
   if (sequence.empty() || sequence.size() > 3) return 0;
   const int rune = RuneOf(sequence);
   const bool control = rune >= 0x80 && rune < 0xA0;  // C1 controls, NEL

@@ -21,7 +21,7 @@ PathStep NextPathStep(absl::string_view& path);
 size_t Utf8SequenceLength(absl::string_view text);
 // Of one such sequence, the character where it is one that YAML 1.1 takes for the end of a line, or does not allow (U+0085, U+2028, a byte
 // order mark); else 0.
-int OddCharacter(absl::string_view sequence);
+int UnprintableCharacter(absl::string_view sequence);
 
 // The first character of well-formed UTF-8 that is invisible, or that looks like a space and is none to YAML; the text is empty where there
 // is none.

@@ -46,9 +46,9 @@ struct Rule {
 };
 
 // A value of free shape, kept as JSON text on one line (which is YAML too); empty: absent. Always a mapping.
-struct Opaque {
+struct RawExtension {
   std::string json;
-  bool operator==(const Opaque&) const = default;
+  bool operator==(const RawExtension&) const = default;
 };
 
 // Specialised next to each type whose values have names: `static std::span<const std::pair<const char*, E>> Names()`. An enumeration

@@ -63,7 +63,7 @@ class Kernel {
   // True when output `index` may share memory with input `input` (elementwise ops).
   virtual bool CanRunInPlace(int output, int input) const { return false; }
   // Errors: InvalidArgument for data out of range (a token id beyond the vocabulary, a label beyond the classes), naming the position. A
-  // device finds these late: Backend::Finish or the next copy to the host has them then.
+  // device finds these late: Backend::Synchronize or the next copy to the host has them then.
   virtual absl::Status Run(const KernelArguments& arguments) = 0;
 };
 
@@ -94,7 +94,7 @@ inline constexpr size_t kMaxFusedOps = 3;
 // An op of a row that one kernel may run.
 struct FusedOp {
   opdag::Op op;
-  bool wanted = true;  // output 0 is read by others than the next op of the row, or there is no next
+  bool keeps_output = true;  // output 0 is read by others than the next op of the row, or there is no next
 };
 
 class Backend {
@@ -112,14 +112,14 @@ class Backend {
   // nothing else that the row makes; null where it has none. Its arguments are those of all, in the row's order: inputs (among them what
   // one hands on to the next, which need hold nothing), parameters, outputs, accumulate; indices of CanRunInPlace count so, too. Every
   // output has the bits that a kernel for each would give it, on a back end that is to give the same bits wherever a model is cut. Output 0
-  // of an op that is not `wanted` is null. Errors: Prepare's.
+  // of an op without `keeps_output` is null. Errors: Prepare's.
   virtual absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, std::span<const FusedOp> row) { return nullptr; }
 
   // Where the tensors of its kernels live. The backend must outlive what is allocated there.
   virtual tensor::Memory& memory() { return tensor::HostMemory(); }
   virtual OptimizerKernels& optimizer() { return HostOptimizerKernels(); }
   // Waits for all that was asked for; a back end on the host has nothing to wait for. Errors: those that kernels found since the last call.
-  virtual absl::Status Finish() { return absl::OkStatus(); }
+  virtual absl::Status Synchronize() { return absl::OkStatus(); }
 
   // Bytes that tensors could still take of a device's own memory, as it is now: without what driver, libraries, other tensors and other
   // processes have. Nothing where tensors are in the host's. Errors: the device's.

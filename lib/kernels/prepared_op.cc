@@ -35,7 +35,7 @@ absl::StatusOr<PreparedOp> PrepareOp(const opdag::Graph& graph, const opdag::Op&
   return prepared;
 }
 
-absl::StatusOr<std::vector<PreparedFusedOp>> PrepareRow(const opdag::Graph& graph, std::span<const FusedOp> row) {
+absl::StatusOr<std::vector<PreparedFusedOp>> PrepareFusedOps(const opdag::Graph& graph, std::span<const FusedOp> row) {
   std::vector<PreparedFusedOp> prepared;
   for (size_t i = 0; i < row.size(); ++i) {
     const auto& [op, wanted] = row[i];
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<PreparedFusedOp>> PrepareRow(const opdag::Graph& grap
         return absl::InvalidArgumentError(absl::StrCat(types.Prefix(), "does not read output 0 of '", row[i - 1].op.name, "'"));
       }
     }
-    prepared.push_back({.op = std::move(types), .through = static_cast<int>(through), .wanted = wanted});
+    prepared.push_back({.op = std::move(types), .through = static_cast<int>(through), .keeps_output = wanted});
   }
   return prepared;
 }

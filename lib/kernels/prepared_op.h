@@ -37,14 +37,14 @@ struct PreparedOp {
 // Of a row that one kernel runs (Backend::PrepareFused).
 struct PreparedFusedOp {
   PreparedOp op;
-  int through = 0;     // which of its inputs is output 0 of the op before; of the first op: 0, and nothing
-  bool wanted = true;  // as FusedOp's
+  int through = 0;           // which of its inputs is output 0 of the op before; of the first op: 0, and nothing
+  bool keeps_output = true;  // as FusedOp's
 };
 
 // Errors: InvalidArgument for ids out of range.
 absl::StatusOr<PreparedOp> PrepareOp(const opdag::Graph& graph, const opdag::Op& op);
 // Errors: PrepareOp's; InvalidArgument for an op that does not read output 0 of the one before.
-absl::StatusOr<std::vector<PreparedFusedOp>> PrepareRow(const opdag::Graph& graph, std::span<const FusedOp> row);
+absl::StatusOr<std::vector<PreparedFusedOp>> PrepareFusedOps(const opdag::Graph& graph, std::span<const FusedOp> row);
 
 // Whether it only puts elements elsewhere, whatever they mean: its type is that of a mover, and all it reads and writes has one dtype.
 bool MovesBytesOnly(const PreparedOp& op);

@@ -19,8 +19,8 @@ using tensor::TensorType;
 
 class Plain final : public Bf16Conversion {
  public:
-  absl::Status Widen(const uint16_t* from, float* to, int64_t count) const override {
-    tensor::WidenBf16(std::span(from, static_cast<size_t>(count)), to);
+  absl::Status Upcast(const uint16_t* from, float* to, int64_t count) const override {
+    tensor::UpcastBf16(std::span(from, static_cast<size_t>(count)), to);
     return absl::OkStatus();
   }
   absl::Status Round(const float* from, uint16_t* to, int64_t count) const override {
@@ -28,7 +28,7 @@ class Plain final : public Bf16Conversion {
     return absl::OkStatus();
   }
   absl::Status RoundFloats(const float* from, float* to, int64_t count) const override {
-    for (int64_t i = 0; i < count; ++i) to[i] = tensor::WidenBf16(tensor::RoundToBf16(from[i]));
+    for (int64_t i = 0; i < count; ++i) to[i] = tensor::UpcastBf16(tensor::RoundToBf16(from[i]));
     return absl::OkStatus();
   }
 };
@@ -119,7 +119,7 @@ class UpcastKernel final : public Kernel {
  private:
   // An f32 tensor in the workspace, in the place of an argument.
   struct Copy {
-    enum class Kind : uint8_t { kNone, kWidened, kRounded };
+    enum class Kind : uint8_t { kNone, kUpcast, kRounded };
     Kind kind = Kind::kNone;
     TensorType type;
     size_t offset = 0;
@@ -138,13 +138,13 @@ class UpcastKernel final : public Kernel {
     TensorType in_f32 = type;
     in_f32.dtype = DType::kF32;
     Take(in_f32.bytes());
-    return {.kind = widened ? Copy::Kind::kWidened : Copy::Kind::kRounded, .type = std::move(in_f32), .offset = offset};
+    return {.kind = widened ? Copy::Kind::kUpcast : Copy::Kind::kRounded, .type = std::move(in_f32), .offset = offset};
   }
 
   absl::Status Convert(const Copy& copy, const tensor::ConstTensorView& given, std::byte* workspace) const {
     if (copy.kind == Copy::Kind::kNone) return absl::OkStatus();
     auto* const to = reinterpret_cast<float*>(workspace + copy.offset);
-    if (copy.kind == Copy::Kind::kWidened) return conversion_->Widen(given.as<uint16_t>(), to, copy.type.elements());
+    if (copy.kind == Copy::Kind::kUpcast) return conversion_->Upcast(given.as<uint16_t>(), to, copy.type.elements());
     return conversion_->RoundFloats(given.f32(), to, copy.type.elements());
   }
 

@@ -20,14 +20,14 @@
 
 namespace fusionllm::kernels {
 
-// Conversions as tensor::WidenBf16 and RoundToBf16 make them, at the speed of a back end and in its memory. Stretches of memory do not
+// Conversions as tensor::UpcastBf16 and RoundToBf16 make them, at the speed of a back end and in its memory. Stretches of memory do not
 // overlap. Errors: those of starting work on a device; the host has none.
 class Bf16Conversion {
  public:
   virtual ~Bf16Conversion() = default;
-  virtual absl::Status Widen(const uint16_t* from, float* to, int64_t count) const = 0;
+  virtual absl::Status Upcast(const uint16_t* from, float* to, int64_t count) const = 0;
   virtual absl::Status Round(const float* from, uint16_t* to, int64_t count) const = 0;
-  // To the float that Widen would make of Round's result.
+  // To the float that Upcast would make of Round's result.
   virtual absl::Status RoundFloats(const float* from, float* to, int64_t count) const = 0;
 };
 

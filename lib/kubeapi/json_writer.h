@@ -37,7 +37,7 @@ class JsonWriter {
       if (value) out_[key] = Value(*value, rule);
     } else if constexpr (std::is_same_v<T, std::string>) {
       if (!value.empty() || rule.required) out_[key] = value;
-    } else if constexpr (job::IsVector<T>::value || std::is_same_v<T, job::Opaque> || !job::kIsScalar<T>) {
+    } else if constexpr (job::IsVector<T>::value || std::is_same_v<T, job::RawExtension> || !job::kIsScalar<T>) {
       nlohmann::json inner = Value(value, rule);
       if (!inner.empty()) out_[key] = std::move(inner);
     } else {
@@ -57,7 +57,7 @@ class JsonWriter {
       return absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", value, absl::UTCTimeZone());
     } else if constexpr (job::kIsEnum<T> || job::kIsQuantity<T>) {
       return job::ToString(value);
-    } else if constexpr (std::is_same_v<T, job::Opaque>) {
+    } else if constexpr (std::is_same_v<T, job::RawExtension>) {
       // Empty text is absence: a mapping that was written as {} is kept by its caller as an optional.
       return value.json.empty() ? nlohmann::json() : base::ParseJson(value.json);
     } else if constexpr (job::IsVector<T>::value) {

@@ -211,7 +211,7 @@ void Registry::OnCollect(std::function<void()> refresh) {
   impl_->refreshers.push_back(std::move(refresh));
 }
 
-void Registry::AddCallbackGauge(const FamilySpec& spec, std::function<void(const Emit& tell)> read) {
+void Registry::AddCallbackGauge(const FamilySpec& spec, std::function<void(const Emit& emit)> read) {
   const base::MutexLock lock(impl_->mutex);
   impl_->Declare(spec, Kind::kGauge);
   ReadGauge gauge{

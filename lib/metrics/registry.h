@@ -107,7 +107,7 @@ class Registry {
   // A gauge of which nothing is kept here: `read` is called in each Text(), on its thread, and tells all series there are, each once. For
   // thousands of series whose values are had elsewhere: a kept one takes some 800 bytes. As OnCollect() for what it captures.
   using Emit = std::function<void(double value, const LabelValues& labels)>;
-  void AddCallbackGauge(const FamilySpec& spec, std::function<void(const Emit& tell)> read);
+  void AddCallbackGauge(const FamilySpec& spec, std::function<void(const Emit& emit)> read);
 
   // All series in the Prometheus text format, version 0.0.4.
   std::string Text();

@@ -102,7 +102,7 @@ TEST(RegistryTest, AgesAreWorkedOutWhenAsked) {
 TEST(RegistryTest, LabelValuesAreEscaped) {
   Registry registry("p", "1");
   registry.AddGauge({"g", "G.", {"name"}}).Set(1, {"a\"b\\c\nd"});
-  registry.AddCallbackGauge({"read", "R.", {"name"}}, [](const Registry::Emit& tell) { tell(1, {"a\"b\\c\nd"}); });
+  registry.AddCallbackGauge({"read", "R.", {"name"}}, [](const Registry::Emit& emit) { emit(1, {"a\"b\\c\nd"}); });
   const std::string text = registry.Text();
   EXPECT_THAT(text, HasSubstr("fusionllm_g{name=\"a\\\"b\\\\c\\nd\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("fusionllm_read{name=\"a\\\"b\\\\c\\nd\"} 1\n"));
@@ -111,10 +111,10 @@ TEST(RegistryTest, LabelValuesAreEscaped) {
 TEST(RegistryTest, AReadGaugeTellsWhatThereIsEachTime) {
   Registry registry("p", "1");
   std::map<std::string, double> jobs;
-  registry.AddCallbackGauge({"size", "Sizes.", {"ns", "job"}}, [&](const Registry::Emit& tell) {
-    for (const auto& [job, size] : jobs) tell(size, {"ml", job});
+  registry.AddCallbackGauge({"size", "Sizes.", {"ns", "job"}}, [&](const Registry::Emit& emit) {
+    for (const auto& [job, size] : jobs) emit(size, {"ml", job});
   });
-  registry.AddCallbackGauge({"jobs", "Jobs."}, [&](const Registry::Emit& tell) { tell(static_cast<double>(jobs.size()), {}); });
+  registry.AddCallbackGauge({"jobs", "Jobs."}, [&](const Registry::Emit& emit) { emit(static_cast<double>(jobs.size()), {}); });
   EXPECT_THAT(registry.Text(), AllOf(Not(HasSubstr("fusionllm_size")), HasSubstr("# TYPE fusionllm_jobs gauge\nfusionllm_jobs 0\n")));
   jobs = {{"a", 1.5}, {"b", 30}};
   EXPECT_THAT(registry.Text(), HasSubstr("# HELP fusionllm_size Sizes.\n# TYPE fusionllm_size gauge\n"
@@ -140,8 +140,8 @@ TEST(RegistryTest, SeriesAreBounded) {
   Registry registry("p", "1");
   const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
   for (size_t i = 0; i < kMaxSeries + 10; ++i) gauge.Set(1, {std::to_string(i)});
-  registry.AddCallbackGauge({"read", "R.", {"x"}}, [](const Registry::Emit& tell) {
-    for (size_t i = 0; i < kMaxSeries + 10; ++i) tell(1, {std::to_string(i)});
+  registry.AddCallbackGauge({"read", "R.", {"x"}}, [](const Registry::Emit& emit) {
+    for (size_t i = 0; i < kMaxSeries + 10; ++i) emit(1, {std::to_string(i)});
   });
   const std::string text = registry.Text();
   for (const std::string family : {"fusionllm_g{", "fusionllm_read{"}) {
@@ -178,7 +178,7 @@ TEST(RegistryDeathTest, MistakesInTheCodeEndTheProgram) {
   const Gauge gauge = registry.AddGauge({"g", "G.", {"x"}});
   EXPECT_DEATH(gauge.Set(1), "fusionllm_g: a value for each label");
   EXPECT_DEATH(registry.AddCounter({"g", "Again."}), "fusionllm_g: declared twice");
-  registry.AddCallbackGauge({"read", "R.", {"x"}}, [](const Registry::Emit& tell) { tell(1, {}); });
+  registry.AddCallbackGauge({"read", "R.", {"x"}}, [](const Registry::Emit& emit) { emit(1, {}); });
   EXPECT_DEATH(registry.Text(), "fusionllm_read: a value for each label");
 }
 

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxExcerptBytes = 60;
 
-bool Describes(const json& document, const StoredForm& form) {
+bool Describes(const json& document, const HuggingFaceFormat& form) {
   const auto any_of = [](const std::vector<const char*>& texts, const auto& fits) { return std::any_of(texts.begin(), texts.end(), fits); };
   if (const auto type = document.find("model_type"); type != document.end()) {
     return any_of(form.model_types, [&](const char* known) { return *type == known; });
@@ -53,7 +53,7 @@ std::string Excerpt(const json& value) {
 }
 
 absl::Status ReadStoredSizes(const json& document, ConfigJson& config) {
-  const StoredForm& form = *config.family->stored();
+  const HuggingFaceFormat& form = *config.family->hugging_face_format();
   for (const StoredSize& size : form.sizes) FUSIONLLM_RETURN_IF_ERROR(GetSize(document, size, config.sizes.settings));
   const auto tied = document.find(form.tied_head.key);
   if (tied == document.end()) return absl::OkStatus();
@@ -70,8 +70,8 @@ absl::StatusOr<std::optional<ConfigJson>> ParseConfigJson(absl::string_view text
   if (!document.contains("model_type") && !document.contains("architectures")) return std::nullopt;
   std::vector<const char*> known;
   ConfigJson config;
-  for (const Family* family : FamiliesWithStoredForm()) {
-    const StoredForm& form = *family->stored();
+  for (const Family* family : FamiliesWithHuggingFaceFormat()) {
+    const HuggingFaceFormat& form = *family->hugging_face_format();
     known.insert(known.end(), form.model_types.begin(), form.model_types.end());
     if (config.family == nullptr && Describes(document, form)) config.family = family;
   }

@@ -28,7 +28,7 @@ absl::StatusOr<std::optional<ConfigJson>> ParseConfigJson(absl::string_view text
 // For Family::ReadConfig.
 // The value as JSON, cut short.
 std::string Excerpt(const nlohmann::json& value);
-// Sets the sizes of the family's StoredForm and whether its head is tied, where the document says them; others stay.
+// Sets the sizes of the family's HuggingFaceFormat and whether its head is tied, where the document says them; others stay.
 absl::Status ReadStoredSizes(const nlohmann::json& document, ConfigJson& config);
 
 }  // namespace fusionllm::models

@@ -49,8 +49,8 @@ std::vector<const Family*> FamiliesOf(Samples samples) {
   return Those([samples](const Family& family) { return family.facts().samples == samples; });
 }
 
-std::vector<const Family*> FamiliesWithStoredForm() {
-  return Those([](const Family& family) { return family.stored() != nullptr; });
+std::vector<const Family*> FamiliesWithHuggingFaceFormat() {
+  return Those([](const Family& family) { return family.hugging_face_format() != nullptr; });
 }
 
 std::vector<const Family*> OwnersOf(const std::string& setting) {
@@ -72,9 +72,9 @@ std::string FamilyList(const std::vector<const Family*>& families) { return absl
 
 Samples SamplesOf(data::DatasetKind kind) { return data::IsOfTokens(kind) ? Samples::kTokens : Samples::kImages; }
 
-Renaming FindRenaming(const std::function<bool(absl::string_view tensor)>& has) {
+TensorNameMap FindTensorNameMap(const std::function<bool(absl::string_view tensor)>& has) {
   for (const FamilyEntry& entry : kFamilies) {
-    if (Renaming renaming = entry.family().RenamingFor(has); renaming != nullptr) return renaming;
+    if (TensorNameMap renaming = entry.family().TensorNameMapFor(has); renaming != nullptr) return renaming;
   }
   return nullptr;
 }

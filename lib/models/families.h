@@ -64,7 +64,7 @@ const Family& FamilyOf(FamilyName id);
 std::string NameOf(FamilyName id);
 std::vector<const Family*> AllFamilies();
 std::vector<const Family*> FamiliesOf(Samples samples);
-std::vector<const Family*> FamiliesWithStoredForm();
+std::vector<const Family*> FamiliesWithHuggingFaceFormat();
 // To which a field of spec.model.config belongs.
 std::vector<const Family*> OwnersOf(const std::string& setting);
 
@@ -77,6 +77,6 @@ std::string FamilyList(const std::vector<const Family*>& families);
 Samples SamplesOf(data::DatasetKind kind);
 
 // Of a file that stores a model of some family under other names than its parameters have; null: of none.
-Renaming FindRenaming(const std::function<bool(absl::string_view tensor)>& has);
+TensorNameMap FindTensorNameMap(const std::function<bool(absl::string_view tensor)>& has);
 
 }  // namespace fusionllm::models

@@ -102,8 +102,8 @@ TEST(FamiliesTest, TemplatesNameTheirFamilyAndPreset) {
 
 TEST(FamiliesTest, StoredFormsNameFieldsOfTheFamily) {
   std::set<std::string> types;
-  for (const Family* family : FamiliesWithStoredForm()) {
-    const StoredForm& form = *family->stored();
+  for (const Family* family : FamiliesWithHuggingFaceFormat()) {
+    const HuggingFaceFormat& form = *family->hugging_face_format();
     for (const char* type : form.model_types) EXPECT_TRUE(types.insert(type).second) << type;
     const ModelSizes sizes = Resolved(*family, std::nullopt);
     const absl::StatusOr<opdag::Graph> graph = family->Build(sizes, 16);
@@ -124,9 +124,9 @@ TEST(FamiliesTest, StoredFormsNameFieldsOfTheFamily) {
 }
 
 TEST(FamiliesTest, ConfigsThatAreWrittenAreReadBack) {
-  for (const Family* family : FamiliesWithStoredForm()) {
+  for (const Family* family : FamiliesWithHuggingFaceFormat()) {
     ModelSettings settings;
-    settings.*family->stored()->tied_head.value = false;
+    settings.*family->hugging_face_format()->tied_head.value = false;
     const std::vector<std::string>& presets = family->facts().presets;
     // The smallest, whose sizes are not those that transformers takes for what is left out.
     const std::optional<std::string> preset = presets.empty() ? std::nullopt : std::optional<std::string>(presets.front());
@@ -149,9 +149,9 @@ TEST(FamiliesTest, RecipesKnowEveryPreset) {
   }
 }
 
-TEST(FamiliesTest, ForeignWordsAreFolded) {
+TEST(FamiliesTest, SynonymsAreFolded) {
   for (const Family* family : AllFamilies()) {
-    for (const ForeignWord& word : family->facts().foreign_words) EXPECT_EQ(base::FoldName(word.folded), word.folded);
+    for (const FieldSynonym& word : family->facts().synonyms) EXPECT_EQ(base::NormalizeName(word.folded), word.folded);
   }
 }
 
@@ -173,9 +173,9 @@ TEST(FamiliesTest, AnUnknownPresetIsReportedWithTheNearest) {
 
 TEST(Gpt2FamilyTest, PublishedFilesAreReadByTheNamesOfParameters) {
   const auto file = [](std::set<std::string> names) {
-    return FindRenaming([names](absl::string_view tensor) { return names.contains(std::string(tensor)); });
+    return FindTensorNameMap([names](absl::string_view tensor) { return names.contains(std::string(tensor)); });
   };
-  const Renaming renaming = file({"wte.weight", "h.0.ln_1.weight"});
+  const TensorNameMap renaming = file({"wte.weight", "h.0.ln_1.weight"});
   ASSERT_NE(renaming, nullptr);
   EXPECT_EQ(renaming("h.0.ln_1.weight"), "transformer.h.0.ln_1.weight");
   EXPECT_EQ(renaming("ln_f.bias"), "transformer.ln_f.bias");

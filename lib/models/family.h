@@ -45,8 +45,8 @@ struct ModelRequest {
 enum class Samples { kTokens, kImages };
 
 // What other programs call a field of spec.model.config, where a job has it by mistake.
-struct ForeignWord {
-  const char* folded;  // base::FoldName of it
+struct FieldSynonym {
+  const char* folded;  // base::NormalizeName of it
   const char* path;    // of the field that is meant
 };
 
@@ -59,14 +59,14 @@ struct ServerRule {
 
 struct FamilyFacts {
   FamilyName id;
-  const char* title;                            // in sentences: "GPT-2"
-  Samples samples = Samples::kTokens;           // that it trains on
-  std::vector<std::string> settings;            // its fields of spec.model.config, in the order of the reference
-  std::vector<std::string> presets = {};        // values of spec.model.preset, smallest first
-  std::string default_preset = "";              // of jobs that name none
-  std::string size_field = "";                  // of a family without presets, what says its sizes
-  std::vector<ServerRule> server_rules = {};    // by which an API server refuses what Resolve would
-  std::vector<ForeignWord> foreign_words = {};  // of PyTorch, transformers, Megatron-LM and others
+  const char* title;                          // in sentences: "GPT-2"
+  Samples samples = Samples::kTokens;         // that it trains on
+  std::vector<std::string> settings;          // its fields of spec.model.config, in the order of the reference
+  std::vector<std::string> presets = {};      // values of spec.model.preset, smallest first
+  std::string default_preset = "";            // of jobs that name none
+  std::string size_field = "";                // of a family without presets, what says its sizes
+  std::vector<ServerRule> server_rules = {};  // by which an API server refuses what Resolve would
+  std::vector<FieldSynonym> synonyms = {};    // of PyTorch, transformers, Megatron-LM and others
 };
 
 // A size of a model that its description in a file has, too.
@@ -91,7 +91,7 @@ struct TiedHead {
 };
 
 // How the ecosystem stores models of the family, for families that are read by what their files say of themselves.
-struct StoredForm {
+struct HuggingFaceFormat {
   std::vector<const char*> model_types;            // of config.json
   std::vector<const char*> architecture_prefixes;  // likewise, of the names of its classes
   std::vector<StoredSize> sizes;
@@ -119,7 +119,7 @@ struct JobTemplate {
 };
 
 // The name that a parameter has for a tensor of a file.
-using Renaming = std::function<std::string(absl::string_view tensor)>;
+using TensorNameMap = std::function<std::string(absl::string_view tensor)>;
 
 class Family {
  public:
@@ -153,15 +153,15 @@ class Family {
   virtual std::string SampleAdvice(const tensor::Shape&, data::DatasetKind) const { return ""; }
 
   // Null: what lies in a file does not say what model of the family it is.
-  virtual const StoredForm* stored() const { return nullptr; }
-  // Of a family with a StoredForm: the sizes that a config.json of its model_type has, what it cannot compute, and what it leaves out.
-  // Errors: InvalidArgument for a size that is no number in the range of the job's field.
+  virtual const HuggingFaceFormat* hugging_face_format() const { return nullptr; }
+  // Of a family with a HuggingFaceFormat: the sizes that a config.json of its model_type has, what it cannot compute, and what it leaves
+  // out. Errors: InvalidArgument for a size that is no number in the range of the job's field.
   virtual absl::Status ReadConfig(const nlohmann::json& document, ConfigJson& config) const;
   // Likewise: a config.json, with which the ecosystem opens parameters of these sizes.
   virtual std::string FormatConfig(const ModelSizes& sizes) const;
 
   // The names of its parameters in a file that has them under others, by a test for what the file has. Null: the file is none of these.
-  virtual Renaming RenamingFor(const std::function<bool(absl::string_view tensor)>& /*has*/) const { return nullptr; }
+  virtual TensorNameMap TensorNameMapFor(const std::function<bool(absl::string_view tensor)>& /*has*/) const { return nullptr; }
   // Whether files of others keep such a tensor beside parameters, and it says nothing of the model.
   virtual bool IsBuffer(absl::string_view) const { return false; }
   // The sizes that names and shapes of a file tell, where the model has others.

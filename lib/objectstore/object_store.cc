@@ -60,7 +60,7 @@ absl::Status ObjectStore::ErrorOf(const Request& request, const Response& respon
     code = absl::StatusCode::kNotFound;
   } else if (response.status == 401 || response.status == 403) {
     code = absl::StatusCode::kPermissionDenied;
-    if (error.code == "RequestTimeTooSkewed") absl::StrAppend(&text, "; ", base::ClockSays(absl::Now()));
+    if (error.code == "RequestTimeTooSkewed") absl::StrAppend(&text, "; ", base::ClockReading(absl::Now()));
   } else if (response.status == 412) {
     code = absl::StatusCode::kFailedPrecondition;
     absl::StrAppend(&text, "; it has changed since it was looked at");

@@ -12,7 +12,7 @@ GraphBuilder::GraphBuilder(absl::string_view graph_name, int64_t probe_batch) : 
   graph_.set_batch(probe_batch);
 }
 
-absl::StatusOr<std::vector<ParameterId>> GraphBuilder::MakeParameters(const Op& op, const std::vector<ParameterChoice>& choices) {
+absl::StatusOr<std::vector<ParameterId>> GraphBuilder::MakeParameters(const Op& op, const std::vector<ParameterOverride>& choices) {
   const OpSchema* schema = FindSchema(op.kind);
   if (schema == nullptr) return absl::InvalidArgumentError("no op type has this name");
   FUSIONLLM_RETURN_IF_ERROR(CheckSignature(*schema, op.attributes, op.inputs.size()));
@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<ParameterId>> GraphBuilder::MakeParameters(const Op& 
   return ids;
 }
 
-absl::StatusOr<ValueId> GraphBuilder::TryAdd(Op op, const std::vector<ParameterChoice>& choices) {
+absl::StatusOr<ValueId> GraphBuilder::TryAdd(Op op, const std::vector<ParameterOverride>& choices) {
   absl::StatusOr<std::vector<ParameterId>> parameters = MakeParameters(op, choices);
   if (!parameters.ok()) {
     return absl::Status(parameters.status().code(),
@@ -58,7 +58,7 @@ absl::StatusOr<ValueId> GraphBuilder::TryAdd(Op op, const std::vector<ParameterC
 }
 
 ValueId GraphBuilder::Add(absl::string_view name, absl::string_view type, std::vector<ValueId> inputs, Attributes attributes,
-                          const std::vector<ParameterChoice>& parameters) {
+                          const std::vector<ParameterOverride>& parameters) {
   if (!status_.ok()) return kNone;
   Op op;
   op.name = std::string(name);

@@ -18,7 +18,7 @@ namespace fusionllm::opdag {
 
 // What a caller may choose about a parameter; empty fields take defaults: "<op>.<schema's name>" and initializers.h. A name that exists
 // already shares that parameter and keeps its start.
-struct ParameterChoice {
+struct ParameterOverride {
   std::string name;
   std::optional<Initializer> initializer;
   std::optional<bool> trainable;
@@ -30,7 +30,7 @@ class GraphBuilder {
 
   // Appends an op and returns its first output; kNone after an error. `parameters`: none, or one for each the op has.
   ValueId Add(absl::string_view name, absl::string_view type, std::vector<ValueId> inputs, Attributes attributes = {},
-              const std::vector<ParameterChoice>& parameters = {});
+              const std::vector<ParameterOverride>& parameters = {});
   // Further outputs of the op that produced `first`.
   ValueId Output(ValueId first, int index) const;
   ValueId Placeholder(absl::string_view name, absl::string_view role, absl::string_view dtype, std::vector<int64_t> shape);
@@ -42,8 +42,8 @@ class GraphBuilder {
   absl::StatusOr<Graph> Finish(ValueId loss);
 
  private:
-  absl::StatusOr<ValueId> TryAdd(Op op, const std::vector<ParameterChoice>& choices);
-  absl::StatusOr<std::vector<ParameterId>> MakeParameters(const Op& op, const std::vector<ParameterChoice>& choices);
+  absl::StatusOr<ValueId> TryAdd(Op op, const std::vector<ParameterOverride>& choices);
+  absl::StatusOr<std::vector<ParameterId>> MakeParameters(const Op& op, const std::vector<ParameterOverride>& choices);
 
   Graph graph_;
   absl::Status status_;

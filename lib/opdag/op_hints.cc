@@ -7,7 +7,7 @@ namespace fusionllm::opdag {
 namespace {
 
 struct Word {
-  const char* folded;  // base::FoldName of what others write
+  const char* folded;  // base::NormalizeName of what others write
   const char* op;      // empty: no single op
   const char* recipe;  // instead of "did you mean 'OP'?"
 };
@@ -95,7 +95,7 @@ constexpr Word kWords[] = {
 }  // namespace
 
 std::string HintForOp(absl::string_view type) {
-  const std::string folded = base::FoldName(type);
+  const std::string folded = base::NormalizeName(type);
   for (const Word& word : kWords) {
     if (folded != word.folded) continue;
     return *word.op != '\0' ? absl::StrCat("did you mean '", word.op, "'?") : word.recipe;

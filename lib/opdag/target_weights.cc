@@ -112,7 +112,7 @@ class LinearityCheck {
     return (of_targets_[op.inputs[factor]] == kNone && !varies_[op.inputs[factor]]) || IsWeighing(op);
   }
 
-  // Either product of what WeighTargets makes.
+  // Either product of what AddTargetWeights makes.
   bool IsWeighing(const Op& op) const {
     const auto weighed = [&](const Op& by) {
       const OpId weight = IsCrossEntropy(by) ? FootprintOf(graph_, by) : kNone;
@@ -210,7 +210,7 @@ OpId LabelsOf(const Graph& graph, const Op& cross_entropy) {
   return graph.op(id).kind == OpKind::kPlaceholder ? id : kNone;
 }
 
-absl::StatusOr<Graph> WeighTargets(const Graph& graph) {
+absl::StatusOr<Graph> AddTargetWeights(const Graph& graph) {
   std::vector<OpId> targets = TargetOps(graph);
   const bool is_the_loss = targets.size() == 1 && graph.op(targets[0]).outputs[kLoss] == graph.loss();
   if (!targets.empty() && !is_the_loss) FUSIONLLM_RETURN_IF_ERROR(LinearityCheck(graph, ReachingTheLoss(graph)).Run());

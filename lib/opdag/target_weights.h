@@ -18,7 +18,7 @@
 
 namespace fusionllm::opdag {
 
-// The role of the placeholder that WeighTargets adds; its attribute `of` names the cross_entropy.
+// The role of the placeholder that AddTargetWeights adds; its attribute `of` names the cross_entropy.
 inline constexpr absl::string_view kTargetWeightRole = "target_weight";
 
 // Of a cross_entropy that names none, as PyTorch's.
@@ -33,6 +33,6 @@ OpId LabelsOf(const Graph& graph, const Op& cross_entropy);
 // The graph with weights, untyped as it was. As it is where the loss is itself a cross_entropy, where it depends on none, and where this
 // has been done. Errors: InvalidArgument naming an op that makes something else of a cross_entropy's loss than a linear function, with the
 // remedy.
-absl::StatusOr<Graph> WeighTargets(const Graph& graph);
+absl::StatusOr<Graph> AddTargetWeights(const Graph& graph);
 
 }  // namespace fusionllm::opdag

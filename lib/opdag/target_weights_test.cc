@@ -26,7 +26,7 @@ Graph WithLoss(absl::string_view statements) {
 }
 
 Graph Weighed(const Graph& graph) {
-  const absl::StatusOr<Graph> weighed = WeighTargets(graph);
+  const absl::StatusOr<Graph> weighed = AddTargetWeights(graph);
   EXPECT_TRUE(weighed.ok()) << weighed.status();
   Graph typed = *weighed;
   EXPECT_TRUE(InferTypes(typed, 4).ok());
@@ -86,7 +86,7 @@ TEST(TargetWeights, OtherFunctionsOfACrossEntropyAreRefusedByTheNameOfTheOp) {
       {"r = reshape(ce) {shape=[1]} k = concat(r, r) {axis=0} loss = reduce(k) {kind=\"max\", axes=[0]}", "op 'loss' (reduce)"},
   };
   for (const auto& [statements, op] : cases) {
-    const absl::StatusOr<Graph> refused = WeighTargets(WithLoss(statements));
+    const absl::StatusOr<Graph> refused = AddTargetWeights(WithLoss(statements));
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << statements;
     EXPECT_THAT(refused.status().message(), AllOf(HasSubstr(op), HasSubstr("'ce'"))) << statements;
   }
@@ -94,7 +94,7 @@ TEST(TargetWeights, OtherFunctionsOfACrossEntropyAreRefusedByTheNameOfTheOp) {
 
 TEST(TargetWeights, RoleOfAWeightIsRefusedElsewhere) {
   const Graph graph = WithLoss("w = placeholder() {role=\"target_weight\", dtype=\"f32\", shape=[]} loss = add(ce, w)");
-  EXPECT_THAT(WeighTargets(graph).status().message(), HasSubstr("op 'w' (placeholder)"));
+  EXPECT_THAT(AddTargetWeights(graph).status().message(), HasSubstr("op 'w' (placeholder)"));
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class Lexer {
     const char first = text_[at_];
     if (first == '"') return String(token);
     if (IsMark(first)) {
-      token.kind = TokenKind::kMark;
+      token.kind = TokenKind::kPunctuation;
       token.text = std::string(1, first);
       Advance();
       return token;

@@ -20,9 +20,9 @@ struct Position {
 };
 
 enum class TokenKind {
-  kWord,    // a name, a keyword or a number: what it is depends on where it stands
-  kString,  // `text` is unescaped
-  kMark,    // one of { } ( ) [ ] = , ; : @
+  kWord,         // a name, a keyword or a number: what it is depends on where it stands
+  kString,       // `text` is unescaped
+  kPunctuation,  // one of { } ( ) [ ] = , ; : @
   kEnd,
 };
 

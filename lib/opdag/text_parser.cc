@@ -201,9 +201,9 @@ class Resolver {
       return Error(op.parameters[0].position, absl::StrCat("op '", op.results[0].text, "' (", op.type.text, ") has ", count,
                                                            " parameters and names ", op.parameters.size()));
     }
-    std::vector<ParameterChoice> choices;
+    std::vector<ParameterOverride> choices;
     for (int slot = 0; slot < count; ++slot) {
-      ParameterChoice choice;
+      ParameterOverride choice;
       choice.name = op.parameters.empty() ? absl::StrCat(op.results[0].text, ".", schema->parameters[slot]) : op.parameters[slot].text;
       if (const auto found = parameters_.find(choice.name); found != parameters_.end()) {
         choice.initializer = found->second->initializer;

@@ -31,7 +31,7 @@ class Parser {
  private:
   const Token& Peek() const { return tokens_[at_]; }
   Token Take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
-  bool At(absl::string_view mark) const { return Peek().kind == TokenKind::kMark && Peek().text == mark; }
+  bool At(absl::string_view mark) const { return Peek().kind == TokenKind::kPunctuation && Peek().text == mark; }
   bool AtWord(absl::string_view word) const { return Peek().kind == TokenKind::kWord && Peek().text == word; }
   bool TakeIf(absl::string_view mark) {
     if (!At(mark)) return false;
@@ -219,7 +219,7 @@ class Parser {
   // Whether a statement "name = .." or "name, .. = .." begins here: no word is reserved for the ends of a param line.
   bool AtResult() const {
     const Token& next = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
-    return next.kind == TokenKind::kMark && (next.text == "=" || next.text == ",");
+    return next.kind == TokenKind::kPunctuation && (next.text == "=" || next.text == ",");
   }
 
   // zeros | ones | normal(s) | uniform(w), if one of them follows and is no op of that name.

@@ -41,7 +41,7 @@ class Timer {
 
   // The least seconds of `run` over enough repetitions.
   template <typename Run>
-  absl::StatusOr<double> LeastSeconds(Run run) const {
+  absl::StatusOr<double> MinSeconds(Run run) const {
     double least = std::numeric_limits<double>::infinity();
     double spent = 0;
     for (int i = 0; i < kMaxTimedRuns && (i < kMinTimedRuns || spent < seconds_); ++i) {
@@ -73,10 +73,10 @@ absl::StatusOr<CodingSeconds> ValueSeconds(const compression::CodecSpec& spec, c
   compression::Mask mask;
   std::vector<std::byte> message;
   CodingSeconds seconds;
-  FUSIONLLM_ASSIGN_OR_RETURN(seconds.encode, timer.LeastSeconds([&] {
+  FUSIONLLM_ASSIGN_OR_RETURN(seconds.encode, timer.MinSeconds([&] {
     return compression::Encode(spec, Direction::kForward, values, nullptr, &state, &message, &mask);
   }));
-  FUSIONLLM_ASSIGN_OR_RETURN(seconds.decode, timer.LeastSeconds([&] {
+  FUSIONLLM_ASSIGN_OR_RETURN(seconds.decode, timer.MinSeconds([&] {
     return compression::Decode(Direction::kForward, message, nullptr, std::span<float>(decoded), &mask);
   }));
   seconds.encode /= kSampleElements;
@@ -118,7 +118,7 @@ absl::StatusOr<CodingSeconds> MessageSeconds(const compression::CodecSpec& spec,
 }
 
 absl::StatusOr<wire::CodecProfile> MeasureCodec(compression::CodecKind kind, const Timer& timer) {
-  const bool selects = compression::Selects(kind);
+  const bool selects = compression::IsSparse(kind);
   constexpr double kLowRatio = 2, kHighRatio = 20;
   const compression::CodecSpec spec = selects ? compression::TopK(kHighRatio) : compression::CodecSpec{.kind = kind};
   FUSIONLLM_ASSIGN_OR_RETURN(const CodingSeconds message, MessageSeconds(spec, timer));

@@ -51,7 +51,7 @@ CompressionPolicy::MessageSeconds CompressionPolicy::SecondsOf(const compression
   if (found == codecs_.end()) return {};
   const wire::CodecProfile& profile = found->second;
   const auto values = static_cast<double>(elements);
-  const double kept = compression::Selects(spec.kind) ? static_cast<double>(compression::KeptElements(spec.ratio, elements)) : 0;
+  const double kept = compression::IsSparse(spec.kind) ? static_cast<double>(compression::KeptElements(spec.ratio, elements)) : 0;
   return {.encode = profile.encode_message_seconds + values * profile.encode_seconds + kept * profile.encode_kept_seconds,
           .decode = profile.decode_message_seconds + values * profile.decode_seconds + kept * profile.decode_kept_seconds};
 }
@@ -73,7 +73,7 @@ scheduler::LinkCodec CompressionPolicy::Describe(const scheduler::LinkTraffic& t
     codec.producer_forward_s += there.encode;
     codec.consumer_forward_s += there.decode;
     // The gradient of a top-k edge is gathered by the forward's mask, which costs about what scattering does; nothing is selected.
-    codec.consumer_backward_s += compression::Selects(spec.kind) ? back.decode : back.encode;
+    codec.consumer_backward_s += compression::IsSparse(spec.kind) ? back.decode : back.encode;
     codec.producer_backward_s += back.decode;
   }
   if (traffic.forward_lossless_bytes > 0) {
@@ -141,7 +141,7 @@ double CompressionPolicy::MaxRatio() const {
     // The job's ratio bounds top-k alone: below it in the order of levels lies int4.
     const bool level = !policy_.codec.has_value() && codec->traits.automatic && kind < policy_.LastLevel();
     if (!level && kind != policy_.LastLevel()) continue;
-    const double ratio = compression::Selects(kind) ? compression::MaxTopKRatio(policy_) : 1;
+    const double ratio = compression::IsSparse(kind) ? compression::MaxTopKRatio(policy_) : 1;
     const compression::ValueKind values = policy_.top_k_values.value_or(FewestBits());
     most = std::max(most, compression::WireRatio({.kind = kind, .ratio = ratio, .top_k_values = values}, kSample));
   }
@@ -160,7 +160,7 @@ double CompressionPolicy::MaxDirectionRatio() const {
     if (policy_.codec.has_value() && *policy_.codec != kind) continue;
     // Of top-k the values alone, kept one in so many; gradients go without the mask.
     const compression::CodecSpec spec{.kind = kind, .top_k_values = policy_.top_k_values.value_or(FewestBits())};
-    const double kept = compression::Selects(kind) ? most_selective : 1;
+    const double kept = compression::IsSparse(kind) ? most_selective : 1;
     for (const auto direction : {compression::Direction::kForward, compression::Direction::kBackward}) {
       const auto bytes = static_cast<double>(compression::EncodedBytes(spec, kSample, direction) - compression::kHeaderBytes);
       most = std::max(most, kept * kMaxBytesPerElement * kSample / bytes);

@@ -77,7 +77,7 @@ class Choice {
   absl::StatusOr<PlannedWorkload> PlanAt(int64_t size, const PlanOptions& options) {
     FUSIONLLM_ASSIGN_OR_RETURN(const workload::Workload* const workload, sizes_.At(size));
     FUSIONLLM_ASSIGN_OR_RETURN(const Profiles profiles, sizes_.ProfilesAt(size, profiles_));
-    return PlanGivenMicroBatchSize(*workload, profiles, options);
+    return PlanWithFixedMicroBatchSize(*workload, profiles, options);
   }
 
   absl::StatusOr<double> Cost(int64_t size, const PlanOptions& options) {
@@ -149,8 +149,8 @@ class Choice {
 
 }  // namespace
 
-absl::StatusOr<PlannedWorkload> PlanAnyMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
-                                                      const PlanOptions& options) {
+absl::StatusOr<PlannedWorkload> PlanWithBestMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
+                                                           const PlanOptions& options) {
   const int64_t begin = runtime::ThreadCpuNanoseconds();
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, Choice(workload, profiles, options).Run());
   const double cpu_seconds = static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9;
@@ -169,7 +169,7 @@ absl::StatusOr<std::string> MemoryHint(const workload::Workload& workload, const
     job.spec.training.recompute = recompute;
     const auto other = workload::Resolve(job, workload.base_directory);
     if (!other.ok()) return false;  // a graph that is written for one size
-    FUSIONLLM_ASSIGN_OR_RETURN(const PlannedWorkload planned, PlanGivenMicroBatchSize(**other, profiles, quick));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlannedWorkload planned, PlanWithFixedMicroBatchSize(**other, profiles, quick));
     return std::holds_alternative<plan::Plan>(planned.answer);
   };
   std::vector<std::string> ways;

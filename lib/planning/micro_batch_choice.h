@@ -16,8 +16,8 @@ inline constexpr double kMinSizeGain = 0.02;
 
 // The plan with the least time to an equal loss over all sizes (docs/design/adr/0028); `workload` of the answer is the job at that size.
 // Where no size has a plan, the refusal of the smallest.
-absl::StatusOr<PlannedWorkload> PlanAnyMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
-                                                      const PlanOptions& options);
+absl::StatusOr<PlannedWorkload> PlanWithBestMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
+                                                           const PlanOptions& options);
 
 // For a job that was refused for want of memory: "; with spec.training.microBatchSize=2 it would fit". Empty: nothing was found to help.
 absl::StatusOr<std::string> MemoryHint(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);

@@ -97,7 +97,7 @@ Network NetworkOf(const std::vector<wire::DeviceProfile>& devices, const std::ve
   const auto site_name = [&](const std::string& device) -> const std::string& { return devices[device_of[device]].site; };
   std::map<Pair, const wire::MeasuredLink*> of_sites;
   for (const wire::MeasuredLink& link : links) {
-    if (!link.line.empty()) continue;
+    if (!link.shared_link.empty()) continue;
     const wire::MeasuredLink*& representative = of_sites[{site_name(link.src), site_name(link.dst)}];
     if (representative == nullptr || representative->bandwidth_bytes_per_second < link.bandwidth_bytes_per_second) representative = &link;
   }
@@ -128,9 +128,9 @@ Network NetworkOf(const std::vector<wire::DeviceProfile>& devices, const std::ve
   for (const auto& [ends, own] : of_devices) {
     const int src = device_of[own->src], dst = device_of[own->dst];
     scheduler::Link link{.src = src, .dst = dst, .latency_s = own->OneWaySeconds()};
-    if (!own->line.empty()) {
+    if (!own->shared_link.empty()) {
       link.bytes_per_s = own->bandwidth_bytes_per_second;
-      link.resources = {resources.IdOf(absl::StrCat("line:", own->line), link.bytes_per_s)};
+      link.resources = {resources.IdOf(absl::StrCat("line:", own->shared_link), link.bytes_per_s)};
     } else {
       const Pair sites(devices[src].site, devices[dst].site);
       const wire::MeasuredLink& rule = *of_sites[sites];

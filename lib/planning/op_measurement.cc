@@ -156,7 +156,7 @@ class GraphMeasurer {
       const int64_t begin = Now();
       FUSIONLLM_RETURN_IF_ERROR(store.SumsOfSquares().status());
       FUSIONLLM_RETURN_IF_ERROR(store.Update(kLearningRate, i, 1.0f));
-      FUSIONLLM_RETURN_IF_ERROR(backend_.Finish());
+      FUSIONLLM_RETURN_IF_ERROR(backend_.Synchronize());
       seconds.push_back(1e-9 * static_cast<double>(Now() - begin));
     }
     update_s_ += Median(std::move(seconds));

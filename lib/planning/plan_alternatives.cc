@@ -29,7 +29,7 @@ constexpr size_t kMaxNamedDevices = 4;
 std::optional<plan::Plan> Alternative(const workload::Workload& workload, const Profiles& profiles, PlanOptions options) {
   options.search_budget = std::min(options.search_budget, scheduler::kQuickSearchBudget);
   options.explain = false;
-  absl::StatusOr<PlannedWorkload> planned = PlanGivenMicroBatchSize(workload, profiles, options);
+  absl::StatusOr<PlannedWorkload> planned = PlanWithFixedMicroBatchSize(workload, profiles, options);
   auto* const document = planned.ok() ? std::get_if<plan::Plan>(&planned->answer) : nullptr;
   if (document == nullptr) return std::nullopt;
   return std::move(*document);

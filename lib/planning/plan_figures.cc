@@ -18,13 +18,13 @@ namespace {
 using scheduler::PlannedPipeline;
 
 // Of the simulator, that may be spent on what limits a step: 0.2 s.
-constexpr int64_t kEventsForLimits = 4'000'000;
+constexpr int64_t kEventsForBottlenecks = 4'000'000;
 
 wire::SimulatedStep StepOf(const PlannedPipeline& plan, const PlanContext& context) {
   const scheduler::PipelineInput& input = plan.pipeline.input;
-  const scheduler::Simulation simulation = scheduler::Simulate(input, plan.pipeline.wires);
+  const scheduler::Simulation simulation = scheduler::Simulate(input, plan.pipeline.shared_links);
   const auto events = static_cast<int64_t>(2 * (input.stages.size() + input.links.size())) * input.micro_batches;
-  const auto probed = std::clamp<int64_t>(kEventsForLimits / std::max<int64_t>(1, 4 * events), 1, kMaxProbedLimits);
+  const auto probed = std::clamp<int64_t>(kEventsForBottlenecks / std::max<int64_t>(1, 4 * events), 1, kMaxProbedBottlenecks);
   return StepDocument(input, simulation, StepTextOf(plan, context.workload), nullptr, static_cast<int>(probed));
 }
 

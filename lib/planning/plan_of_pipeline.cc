@@ -183,13 +183,13 @@ plan::Plan PlanOfPipeline(const PlannedPipeline& plan, const PlanContext& contex
   return document;
 }
 
-plan::PlanError TimedError(plan::PlanError refusal, double cpu_seconds) {
+plan::PlanError WithSearchTime(plan::PlanError refusal, double cpu_seconds) {
   refusal.search_cpu_seconds = cpu_seconds;
   return refusal;
 }
 
 plan::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds) {
-  if (const auto* refusal = std::get_if<plan::PlanError>(&outcome)) return TimedError(*refusal, cpu_seconds);
+  if (const auto* refusal = std::get_if<plan::PlanError>(&outcome)) return WithSearchTime(*refusal, cpu_seconds);
   return PlanOfPipeline(std::get<PlannedPipeline>(outcome), context, cpu_seconds);
 }
 

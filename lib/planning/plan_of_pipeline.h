@@ -20,7 +20,7 @@ struct PlanContext {
 
 // cpu_seconds: of the search.
 plan::Plan PlanOfPipeline(const scheduler::PlannedPipeline& plan, const PlanContext& context, double cpu_seconds);
-plan::PlanError TimedError(plan::PlanError refusal, double cpu_seconds);
+plan::PlanError WithSearchTime(plan::PlanError refusal, double cpu_seconds);
 plan::PlanResult PlanResultOf(const scheduler::PlanOutcome& outcome, const PlanContext& context, double cpu_seconds);
 
 }  // namespace fusionllm::planning

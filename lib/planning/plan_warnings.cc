@@ -54,12 +54,12 @@ void WarnOfStages(const PlannedPipeline& plan, const PlanContext& context, const
                                                               stage.device_names[0], 100 * stage.busy_ratio, 100 * busiest, asked)});
     }
   }
-  if (busiest < kLowBusyRatio && !step.limits.empty()) {
-    const wire::SimulatedLimit& limit = step.limits[0];
+  if (busiest < kLowBusyRatio && !step.bottlenecks.empty()) {
+    const wire::SimulatedBottleneck& bottleneck = step.bottlenecks[0];
     warnings.push_back(
         {"DevicesWait", absl::StrFormat("no device computes more than %.1f%% of the step, they wait for the rest of it: first of "
                                         "all for %s",
-                                        100 * busiest, limit.name)});
+                                        100 * busiest, bottleneck.name)});
   }
 }
 
@@ -101,7 +101,7 @@ void WarnOfCodecs(const PlannedPipeline& plan, const job::Spec& spec, std::vecto
   }
 }
 
-// GPUs that are known by their figures, whose matrix units fp32 does not use.
+// GPUs that are known by their figures, whose tensor cores fp32 does not use.
 void WarnOfPrecision(const PlannedPipeline& plan, const PlanContext& context, std::vector<plan::Warning>& warnings) {
   constexpr double kMuchFaster = 2;
   if (context.workload.job.spec.training.precision != job::Precision::kFp32) return;
@@ -112,7 +112,7 @@ void WarnOfPrecision(const PlannedPipeline& plan, const PlanContext& context, st
     const std::string& name = context.request.specifications[cost_class];
     const estimator::GpuSpec* const gpu = name.empty() ? nullptr : estimator::FindGpu(name);
     if (gpu == nullptr || gpu->bf16_flops < kMuchFaster * gpu->fp32_flops || !warned.insert(name).second) continue;
-    warnings.push_back({"MatrixUnitsIdle", absl::StrFormat("precision fp32 does not use the matrix units of %s, whose peak in bf16 is %.0f "
+    warnings.push_back({"TensorCoresIdle", absl::StrFormat("precision fp32 does not use the tensor cores of %s, whose peak in bf16 is %.0f "
                                                            "times as high: spec.training.precision: bf16 uses them",
                                                            name, gpu->bf16_flops / gpu->fp32_flops)});
   }

@@ -19,7 +19,7 @@
 #include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_throttle.h"
 #include "lib/scheduler/plan_error_reasons.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -142,14 +142,15 @@ bool MemoryIsTight(const PlanOutcome& outcome, const Profiles& profiles) {
 
 }  // namespace
 
-absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& given, const PlanOptions& options) {
+absl::StatusOr<PlannedWorkload> PlanWorkloadDetailed(const workload::Workload& workload, const Profiles& given,
+                                                     const PlanOptions& options) {
   const bool any_size = workload.job.spec.training.micro_batch_size == 0 && !given.devices.empty();
   std::optional<Profiles> inferred;
   if (!any_size) {
     FUSIONLLM_ASSIGN_OR_RETURN(inferred, InferredProfiles(workload, given));
   }
   const Profiles& profiles = inferred.has_value() ? *inferred : given;
-  const auto plan = any_size ? PlanAnyMicroBatchSize : PlanGivenMicroBatchSize;
+  const auto plan = any_size ? PlanWithBestMicroBatchSize : PlanWithFixedMicroBatchSize;
   FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, plan(workload, profiles, options));
   const workload::Workload& sized = planned.workload != nullptr ? *planned.workload : workload;
   if (auto* const document = std::get_if<plan::Plan>(&planned.answer); document != nullptr && options.alternatives) {
@@ -163,8 +164,8 @@ absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& wor
   return planned;
 }
 
-absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
-                                                        const PlanOptions& options) {
+absl::StatusOr<PlannedWorkload> PlanWithFixedMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
+                                                            const PlanOptions& options) {
   if (profiles.devices.empty()) {
     const PlanError refusal{
         .reason = scheduler::plan_errors::kNoExecutors, .message = "there is no device to plan on", .shortfall = {"executors", 1, 0}};
@@ -191,7 +192,7 @@ absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload
 }
 
 absl::StatusOr<plan::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options) {
-  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, PlanWorkloadInFull(workload, profiles, options));
+  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload planned, PlanWorkloadDetailed(workload, profiles, options));
   return std::move(planned.answer);
 }
 

@@ -21,7 +21,7 @@ namespace fusionllm::planning {
 // Every stage of the plan fits its device by the runtime's own memory sums; recompute `auto` turns to full where
 // memory is short and making activations again is faster than having fewer micro-batches in flight. A micro-batch size of `auto` becomes
 // that of the fastest plan (micro_batch_choice.h). A refusal for want of memory says what size would fit, if any does. Errors:
-// InvalidArgument for profiles that cannot be planned on, NotFound for an unknown strategy (naming the choices), Cancelled once
+// InvalidArgument for profiles that cannot be planned on, NotFound for an unknown planner (naming the choices), Cancelled once
 // options.stop says so. A job that cannot be placed is a PlanError, not an error.
 absl::StatusOr<plan::PlanResult> PlanWorkload(const workload::Workload& workload, const Profiles& profiles, const PlanOptions& options);
 
@@ -37,12 +37,12 @@ struct PlannedWorkload {
   std::unique_ptr<workload::Workload> workload;
   Profiles profiles;
 };
-absl::StatusOr<PlannedWorkload> PlanWorkloadInFull(const workload::Workload& workload, const Profiles& profiles,
-                                                   const PlanOptions& options);
+absl::StatusOr<PlannedWorkload> PlanWorkloadDetailed(const workload::Workload& workload, const Profiles& profiles,
+                                                     const PlanOptions& options);
 
 // The same at the size that `workload` has, whatever its job says, and without advice where it is refused.
-absl::StatusOr<PlannedWorkload> PlanGivenMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
-                                                        const PlanOptions& options);
+absl::StatusOr<PlannedWorkload> PlanWithFixedMicroBatchSize(const workload::Workload& workload, const Profiles& profiles,
+                                                            const PlanOptions& options);
 
 // The stages of a plan on other hardware or for another variant of its job: see scheduler::RecostPlan. `schedule`: absent: the job's.
 absl::StatusOr<scheduler::PlannedPipeline> RecostWorkload(const workload::Workload& workload, const Profiles& profiles,

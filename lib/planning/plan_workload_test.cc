@@ -325,7 +325,7 @@ TEST(PlanWorkload, TheFirstStageReadsTheData) {
   EXPECT_EQ(with.stages[1].forward_seconds, without.stages[1].forward_seconds);
 }
 
-TEST(PlanWorkload, UnknownStrategyIsAnError) {
+TEST(PlanWorkload, UnknownPlannerIsAnError) {
   const auto workload = Resolve();
   const auto answer = PlanWorkload(*workload, OnTopology(*workload), {.strategy = "guess"});
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kNotFound);

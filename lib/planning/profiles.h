@@ -13,7 +13,7 @@
 
 namespace fusionllm::planning {
 
-// What matrix units compute a job of this precision in, as the runtime's kernels do (docs/design/cuda.md): fp32 products are not rounded to
+// What tensor cores compute a job of this precision in, as the runtime's kernels do (docs/design/cuda.md): fp32 products are not rounded to
 // TF32.
 estimator::Arithmetic ArithmeticOf(job::Precision precision);
 
@@ -24,7 +24,7 @@ struct Profiles {
 
 // Each device of the topology: the measured machine, at the device's computeScale. A device of `measured` with the same name gives its own
 // times, else the first one's are used. A device without `memory` gets `machine_memory_bytes`. A device with a `profile` is that GPU, from
-// its published figures, with matrix units in `arithmetic`; its memory unless it has its own.
+// its published figures, with tensor cores in `arithmetic`; its memory unless it has its own.
 // Errors: InvalidArgument for topologies whose links do not resolve, that name an unknown profile, or that need a measured device where
 // there is none.
 absl::StatusOr<Profiles> ProfilesFromTopology(const job::Topology& topology, const std::vector<wire::DeviceProfile>& measured,

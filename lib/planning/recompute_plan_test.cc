@@ -12,8 +12,8 @@
 #include "lib/planning/request.h"
 #include "lib/planning/stage_memory.h"
 #include "lib/scheduler/graph_request.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/problem.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::planning {
 namespace {

@@ -16,16 +16,16 @@
 #include "lib/planning/tied_codecs.h"
 #include "lib/runtime/device_throttle.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::planning {
 namespace {
 
 using plan::PlanError;
-using scheduler::replan::ReplanAnswer;
 using scheduler::replan::ReplanOutcome;
+using scheduler::replan::ReplanResult;
 using scheduler::replan::RunningPlan;
 
 absl::StatusOr<RunningPlan> StagesOf(const workload::Workload& workload, const plan::Plan& plan) {
@@ -65,19 +65,19 @@ bool HasChosenSize(const workload::Workload& workload, const plan::Plan& plan) {
   return training.micro_batch_size == 0 && training.global_batch_size % plan.micro_batch_size == 0;
 }
 
-wire::ReplanDecision DecisionOf(ReplanAnswer::Decision verdict) {
-  switch (verdict) {
-    case ReplanAnswer::Decision::kStay:
+wire::ReplanDecision DecisionOf(ReplanResult::Decision decision) {
+  switch (decision) {
+    case ReplanResult::Decision::kStay:
       return wire::ReplanDecision::kStay;
-    case ReplanAnswer::Decision::kMove:
+    case ReplanResult::Decision::kMove:
       return wire::ReplanDecision::kMove;
     default:
       return wire::ReplanDecision::kMustMove;
   }
 }
 
-wire::ReplanDocument DocumentOf(const ReplanAnswer& answer, const PlanContext& context, double cpu_seconds) {
-  wire::ReplanDocument document{.decision = DecisionOf(answer.verdict),
+wire::ReplanDocument DocumentOf(const ReplanResult& answer, const PlanContext& context, double cpu_seconds) {
+  wire::ReplanDocument document{.decision = DecisionOf(answer.decision),
                                 .reason = answer.reason,
                                 .running_step_seconds = answer.running_step_s,
                                 .gain_seconds = answer.gain_s,
@@ -117,14 +117,14 @@ absl::StatusOr<wire::ReplanResult> ReplanWorkload(const workload::Workload& work
   for (int round = 0; round < kMaxMemoryRounds; ++round) {
     FUSIONLLM_ASSIGN_OR_RETURN(ReplanOutcome outcome, scheduler::replan::Replan(request, stages, replan_options, options.stop));
     if (auto* refused = std::get_if<PlanError>(&outcome)) {
-      return wire::ReplanResult(TimedError(round == 0 ? *refused : refusal, cpu_seconds()));
+      return wire::ReplanResult(WithSearchTime(round == 0 ? *refused : refusal, cpu_seconds()));
     }
-    ReplanAnswer& answer = std::get<ReplanAnswer>(outcome);
+    ReplanResult& answer = std::get<ReplanResult>(outcome);
     FUSIONLLM_ASSIGN_OR_RETURN(std::optional<PlanError> misfit, FitStageMemory(workload, profiles, recompute, answer.plan, request));
     if (!misfit.has_value()) return wire::ReplanResult(DocumentOf(answer, context, cpu_seconds()));
     refusal = *std::move(misfit);
   }
-  return wire::ReplanResult(TimedError(refusal, cpu_seconds()));
+  return wire::ReplanResult(WithSearchTime(refusal, cpu_seconds()));
 }
 
 absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& workload, const Profiles& given, const plan::Plan& plan,
@@ -155,7 +155,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlan(const workload::Workload& w
   scheduler::Evaluator evaluator(problem);
   const scheduler::Evaluation evaluation = evaluator.Evaluate(*assignment, scheduler::Effort::kFull);
   if (!evaluation.feasible()) return absl::FailedPreconditionError(scheduler::PlanErrorFor(problem, *assignment, evaluation).message);
-  const scheduler::PlannedPipeline whole = scheduler::WholePlan(problem, evaluator, *assignment, plan.strategy);
+  const scheduler::PlannedPipeline whole = scheduler::CompletePlan(problem, evaluator, *assignment, plan.strategy);
   std::vector<std::string> sentences = whole.explain;
   sentences.push_back(ConfidenceOf(whole, made).sentence);
   return sentences;

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/planning/step_document.h"
+#include "lib/scheduler/bottlenecks.h"
 #include "lib/scheduler/simulation.h"
-#include "lib/scheduler/step_limits.h"
 
 namespace fusionllm::planning {
 namespace {
@@ -18,7 +18,7 @@ using scheduler::replicas::ChainLink;
 using scheduler::replicas::ChainResource;
 using scheduler::replicas::ReplicaPlan;
 
-constexpr size_t kMaxLimits = 8;
+constexpr size_t kMaxBottlenecks = 8;
 
 double Slowest(const std::vector<wire::SimulatedStep>& pipelines) {
   double slowest_s = 0;
@@ -78,39 +78,39 @@ void AddLimits(const std::vector<wire::SimulatedStep>& pipelines, const ReplicaP
   if (!(step.step_seconds > 0)) return;
   std::map<std::pair<std::string, std::string>, std::vector<double>> gains;  // by kind and name: of each pipeline
   for (size_t d = 0; d < pipelines.size(); ++d) {
-    for (const wire::SimulatedLimit& limit : pipelines[d].limits) {
-      std::vector<double>& gain = gains[{limit.kind, limit.name}];
+    for (const wire::SimulatedBottleneck& bottleneck : pipelines[d].bottlenecks) {
+      std::vector<double>& gain = gains[{bottleneck.kind, bottleneck.name}];
       gain.resize(pipelines.size(), 0);
-      gain[d] = limit.gain;
+      gain[d] = bottleneck.gain;
     }
   }
   for (const auto& [thing, gain] : gains) {
     double slowest_s = 0, busy_ratio = 0;
-    wire::SimulatedLimit words;
+    wire::SimulatedBottleneck words;
     for (size_t d = 0; d < pipelines.size(); ++d) {
       slowest_s = std::max(slowest_s, pipelines[d].step_seconds * (1 - gain[d]));
-      for (const wire::SimulatedLimit& limit : pipelines[d].limits) {
-        const bool same = limit.kind == thing.first && limit.name == thing.second;
+      for (const wire::SimulatedBottleneck& bottleneck : pipelines[d].bottlenecks) {
+        const bool same = bottleneck.kind == thing.first && bottleneck.name == thing.second;
         if (!same) continue;
-        busy_ratio = std::max(busy_ratio, limit.busy_ratio * pipelines[d].step_seconds / step.step_seconds);
-        words = limit;
+        busy_ratio = std::max(busy_ratio, bottleneck.busy_ratio * pipelines[d].step_seconds / step.step_seconds);
+        words = bottleneck;
       }
     }
-    step.limits.push_back({.kind = thing.first,
-                           .name = thing.second,
-                           .busy_ratio = busy_ratio,
-                           .gain = 1 - (slowest_s + plan.sync_s) / step.step_seconds,
-                           .detail = words.detail,
-                           .remedy = words.remedy});
+    step.bottlenecks.push_back({.kind = thing.first,
+                                .name = thing.second,
+                                .busy_ratio = busy_ratio,
+                                .gain = 1 - (slowest_s + plan.sync_s) / step.step_seconds,
+                                .detail = words.detail,
+                                .remedy = words.remedy});
   }
   const double share = plan.sync_s / step.step_seconds;
-  step.limits.push_back(
-      {.kind = "sync", .name = "adding up the gradients of replicas", .busy_ratio = share, .gain = scheduler::kProbe * share});
-  std::stable_sort(step.limits.begin(), step.limits.end(), [](const auto& a, const auto& b) { return a.gain > b.gain; });
-  if (step.limits.size() > kMaxLimits) step.limits.resize(kMaxLimits);
+  step.bottlenecks.push_back(
+      {.kind = "sync", .name = "adding up the gradients of replicas", .busy_ratio = share, .gain = scheduler::kProbedSpeedUp * share});
+  std::stable_sort(step.bottlenecks.begin(), step.bottlenecks.end(), [](const auto& a, const auto& b) { return a.gain > b.gain; });
+  if (step.bottlenecks.size() > kMaxBottlenecks) step.bottlenecks.resize(kMaxBottlenecks);
 }
 
-bool IsWire(const wire::SimulatedLimit& limit) { return limit.kind == "link" || limit.kind == "resource"; }
+bool IsLink(const wire::SimulatedBottleneck& bottleneck) { return bottleneck.kind == "link" || bottleneck.kind == "resource"; }
 
 }  // namespace
 
@@ -143,10 +143,10 @@ wire::SimulatedStep ReplicaStep(const std::vector<wire::SimulatedStep>& pipeline
   AddLimits(pipelines, plan, step);
   size_t runner_up = 0;
   // A link and what it shares with others are one limit.
-  for (size_t l = 1; l < step.limits.size() && runner_up == 0; ++l) {
-    if (!IsWire(step.limits[0]) || !IsWire(step.limits[l]) || step.limits[0].kind == step.limits[l].kind) runner_up = l;
+  for (size_t l = 1; l < step.bottlenecks.size() && runner_up == 0; ++l) {
+    if (!IsLink(step.bottlenecks[0]) || !IsLink(step.bottlenecks[l]) || step.bottlenecks[0].kind == step.bottlenecks[l].kind) runner_up = l;
   }
-  step.bottleneck = LimitSentence(step, runner_up);
+  step.bottleneck = BottleneckSentence(step, runner_up);
   return step;
 }
 

@@ -77,8 +77,8 @@ TEST(ReplicaStepTest, ASimulationTakesWhatThePlanPredictsBitForBit) {
   EXPECT_EQ(synced_bytes, plan.sync_bytes);
   EXPECT_EQ(sent_bytes, planned_bytes);
   for (const wire::SimulatedResource& resource : step.resources) EXPECT_LE(resource.busy_ratio, 1 + 1e-9) << resource.name;
-  ASSERT_FALSE(step.limits.empty());
-  EXPECT_GT(step.limits[0].gain, 0);
+  ASSERT_FALSE(step.bottlenecks.empty());
+  EXPECT_GT(step.bottlenecks[0].gain, 0);
   EXPECT_FALSE(step.bottleneck.empty());
   EXPECT_EQ(outcome->timeline.step_s, step.step_seconds);
   double last_s = 0;

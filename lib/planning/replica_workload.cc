@@ -222,7 +222,7 @@ absl::StatusOr<std::optional<PlannedWorkload>> FasterWithOnePipeline(const workl
                                                                      const PlanOptions& options, const PlannedWorkload& planned) {
   workload::Workload single = workload;
   single.job.spec.strategy.replicas = 1;
-  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload one, PlanGivenMicroBatchSize(single, profiles, options));
+  FUSIONLLM_ASSIGN_OR_RETURN(PlannedWorkload one, PlanWithFixedMicroBatchSize(single, profiles, options));
   auto* const document = std::get_if<plan::Plan>(&one.answer);
   const auto* const other = std::get_if<plan::Plan>(&planned.answer);
   if (document == nullptr) return std::nullopt;
@@ -257,7 +257,7 @@ absl::StatusOr<PlannedWorkload> PlanAsManyAsAsked(const workload::Workload& work
   }
   const double cpu_seconds = static_cast<double>(runtime::ThreadCpuNanoseconds() - begin) * 1e-9;
   if (auto* refusal = std::get_if<PlanError>(&outcome)) {
-    planned.answer = TimedError(*refusal, cpu_seconds);
+    planned.answer = WithSearchTime(*refusal, cpu_seconds);
     planned.outcome = std::move(*refusal);
     return planned;
   }

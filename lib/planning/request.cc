@@ -17,7 +17,8 @@
 namespace fusionllm::planning {
 namespace {
 
-// Bytes of one entry of the report that every stage sends to the first at the end of a step (runtime/step_exchange), and of its header.
+// Bytes of one entry of the report that every stage sends to the first at the end of a step (runtime/step_coordinator.h), and of its
+// header.
 constexpr int64_t kReportEntryBytes = 16;
 constexpr int64_t kDecisionBytes = 128;  // of what the first answers, its frame included
 

@@ -97,7 +97,7 @@ class Simulation {
   }
 
   absl::Status PlanFor(Scenario& scenario) const {
-    FUSIONLLM_ASSIGN_OR_RETURN(scenario.planned, PlanWorkloadInFull(*scenario.workload, scenario.profiles, scenario.options));
+    FUSIONLLM_ASSIGN_OR_RETURN(scenario.planned, PlanWorkloadDetailed(*scenario.workload, scenario.profiles, scenario.options));
     if (scenario.planned.workload != nullptr) {
       scenario.workload = std::move(scenario.planned.workload);
       scenario.profiles = std::move(scenario.planned.profiles);
@@ -133,7 +133,7 @@ class Simulation {
 
   absl::StatusOr<wire::WhatIfDocument> WhatIf(const std::string& text, const Hardware& hardware, const Scenario& base,
                                               double before_seconds) const {
-    FUSIONLLM_ASSIGN_OR_RETURN(const Changed changed, ApplyWhatIf(text, hardware));
+    FUSIONLLM_ASSIGN_OR_RETURN(const WhatIfScenario changed, ApplyWhatIf(text, hardware));
     const ScheduleRequest requested = changed.schedule.value_or(options_.schedule);
     absl::StatusOr<Scenario> made = Make(changed.hardware, changed.overrides, requested);
     if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat("what-if '", text, "': ", std::string(made.status().message())));
@@ -193,8 +193,8 @@ class Simulation {
     const scheduler::PipelineInput first = scheduler::WithStragglers(prepared.input, prepared.noise, 0);
     const scheduler::LogNormalNoise jitter(prepared.noise, 0);
     scheduler::TimelineRecorder recorder(first, prepared.text.devices);
-    const scheduler::Simulation simulation = scheduler::Simulate(first, plan.pipeline.wires, prepared.noise.jitter > 0 ? &jitter : nullptr,
-                                                                 timeline == nullptr ? nullptr : &recorder);
+    const scheduler::Simulation simulation = scheduler::Simulate(
+        first, plan.pipeline.shared_links, prepared.noise.jitter > 0 ? &jitter : nullptr, timeline == nullptr ? nullptr : &recorder);
     if (!simulation.complete) return absl::InternalError("the schedule came to a stop before its end");
     if (timeline != nullptr) *timeline = recorder.Finish(simulation.step_s);
     wire::SimulatedStep step = StepDocument(first, simulation, prepared.text, options_.plan.stop);
@@ -215,7 +215,7 @@ class Simulation {
   }
 
   // The stages of `base` in the changed scenario: as they run, unless the job itself has changed.
-  absl::StatusOr<wire::SimulatedStep> SamePlan(const Changed& changed, const Scenario& scenario, const Scenario& base,
+  absl::StatusOr<wire::SimulatedStep> SamePlan(const WhatIfScenario& changed, const Scenario& scenario, const Scenario& base,
                                                const ScheduleRequest& requested) const {
     if (base.planned.replicated.has_value()) return absl::FailedPreconditionError("it has several pipelines, which can only be re-planned");
     const bool other_job = !changed.overrides.empty() || changed.schedule.has_value();

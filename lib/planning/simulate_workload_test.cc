@@ -9,7 +9,7 @@
 #include "lib/job/parse.h"
 #include "lib/planning/calibrate.h"
 #include "lib/planning/plan_workload.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/wire/plan_json.h"
 
 namespace fusionllm::planning {
@@ -127,7 +127,7 @@ TEST(SimulateWorkload, TiedGradientsThatLimitTheStepAreNamedWithARemedy) {
   const auto& simulation = std::get<wire::SimulationDocument>(outcome->answer);
   EXPECT_THAT(simulation.step.bottleneck, AllOf(HasSubstr("limited by the tied gradients of transformer.wte.weight, 6.4 MB uncompressed, "),
                                                 HasSubstr("spec.model.config.tieWeights: false")));
-  EXPECT_EQ(simulation.step.limits[0].kind, "tied");
+  EXPECT_EQ(simulation.step.bottlenecks[0].kind, "tied");
   EXPECT_EQ(simulation.plan.bottleneck, simulation.step.bottleneck) << "the plan says so, too";
   int tied = 0, norm = 0;
   for (const wire::SimulatedLink& link : simulation.step.links) {
@@ -280,8 +280,8 @@ TEST(SimulateWorkload, TheRunnerUpIsAnotherPlaceThanTheLimit) {
   hardware.topology->spec.links.at(0).bandwidth.bits_per_s = 1'000'000;
   hardware.topology->spec.links.push_back(back);
   const wire::SimulationDocument simulation = Simulated({.plan = {.strategy = "equal-ops"}}, hardware);
-  ASSERT_GE(simulation.step.limits.size(), 3);
-  const std::string first = simulation.step.limits[0].name + simulation.step.limits[1].name;
+  ASSERT_GE(simulation.step.bottlenecks.size(), 3);
+  const std::string first = simulation.step.bottlenecks[0].name + simulation.step.bottlenecks[1].name;
   const bool there = first.find("paris->tokyo") != std::string::npos;
   const std::string line = there ? "link:paris->tokyo" : "link:tokyo->paris", pair = there ? "paris-1 -> tokyo-0" : "tokyo-0 -> paris-1";
   EXPECT_THAT(first, AllOf(HasSubstr(line), HasSubstr(pair))) << "both are that line";
@@ -364,8 +364,8 @@ TEST(ScheduleNames, AJobMayNameEveryScheduleThatRuns) {
   EXPECT_THAT(of_jobs, ::testing::UnorderedElementsAreArray(of_runs));
 }
 
-TEST(PlannerNames, APlannerThatAJobMayNameHasAStrategy) {
-  const std::vector<absl::string_view> strategies = scheduler::StrategyNames();
+TEST(PlannerNames, APlannerThatAJobMayNameExists) {
+  const std::vector<absl::string_view> strategies = scheduler::PlannerNames();
   for (const auto& [name, value] : job::EnumNames<job::Planner>::kNames)
     EXPECT_THAT(strategies, ::testing::Contains(absl::string_view(name)));
 }

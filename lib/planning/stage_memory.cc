@@ -70,7 +70,7 @@ int64_t CodecBytesOnGpu(const scheduler::PlannedPipeline& plan, const scheduler:
     if (!codec.ok() || codec->kind == compression::CodecKind::kExact) continue;
     const int64_t elements = link.forward_bytes / (bf16 ? 2 : kFloatBytes);
     if (bf16) widened = std::max(widened, kFloatBytes * elements);
-    if (compression::Selects(codec->kind)) {
+    if (compression::IsSparse(codec->kind)) {
       const auto kept = static_cast<int64_t>(static_cast<double>(elements) / codec->ratio) + 1;
       kept_values = std::max(kept_values, (kFloatBytes + kCandidateBytes) * kept + kTilesBytes);
       bytes += kIndexBytes * kept * stage.in_flight;

@@ -8,15 +8,15 @@
 #include "absl/strings/str_join.h"
 #include "lib/job/model_config.h"
 #include "lib/models/family.h"
-#include "lib/scheduler/step_limits.h"
+#include "lib/scheduler/bottlenecks.h"
 #include "lib/scheduler/text_format.h"
 
 namespace fusionllm::planning {
 namespace {
 
-using scheduler::Limit;
+using scheduler::Bottleneck;
 
-constexpr size_t kMaxLimits = 8;
+constexpr size_t kMaxBottlenecks = 8;
 constexpr double kMinGainOfARunnerUp = 0.005;
 // Shares of a step. What is busy for less of it waits for others; what is within the margin of the busiest is as near its limit.
 constexpr double kMinBusy = 0.5;
@@ -24,19 +24,19 @@ constexpr double kBusyMargin = 0.15;
 constexpr double kMinTiedPart = 0.005;
 constexpr double kMuchTied = 0.2;
 
-const char* KindName(Limit::Kind kind) {
+const char* KindName(Bottleneck::Kind kind) {
   switch (kind) {
-    case Limit::Kind::kStage:
+    case Bottleneck::Kind::kStage:
       return "stage";
-    case Limit::Kind::kLink:
+    case Bottleneck::Kind::kLink:
       return "link";
-    case Limit::Kind::kShared:
+    case Bottleneck::Kind::kShared:
       return "resource";
-    case Limit::Kind::kTied:
+    case Bottleneck::Kind::kTied:
       return "tied";
-    case Limit::Kind::kNorm:
+    case Bottleneck::Kind::kNorm:
       return "norm";
-    case Limit::Kind::kUpdate:
+    case Bottleneck::Kind::kUpdate:
       return "update";
     default:
       return "latency";
@@ -48,48 +48,49 @@ std::string OfTheStep(double seconds, double step_s) {
   return step_s < 1 ? absl::StrFormat("%.3g of %.3g ms", 1e3 * seconds, 1e3 * step_s) : absl::StrFormat("%.3g of %.3g s", seconds, step_s);
 }
 
-bool IsOfTheEnd(const Limit& limit) {
-  return limit.kind == Limit::Kind::kTied || limit.kind == Limit::Kind::kNorm || limit.kind == Limit::Kind::kUpdate;
+bool IsOfTheEnd(const Bottleneck& bottleneck) {
+  return bottleneck.kind == Bottleneck::Kind::kTied || bottleneck.kind == Bottleneck::Kind::kNorm ||
+         bottleneck.kind == Bottleneck::Kind::kUpdate;
 }
 
 std::string Percent(double ratio) { return absl::StrFormat("%.0f%%", 100 * ratio); }
 
 // "busy 62% of the step", "busy 62% of the step one way and 45% the other, tied gradients 43% of the step"
-std::string BusyText(const Limit& limit) {
-  std::string text = absl::StrCat("busy ", Percent(limit.busy_ratio), " of the step");
-  if (limit.reverse >= 0) absl::StrAppend(&text, " one way and ", Percent(limit.reverse_busy_ratio), " the other");
-  if (limit.tied_ratio > kMinTiedPart) absl::StrAppend(&text, ", tied gradients ", Percent(limit.tied_ratio), " of the step");
+std::string BusyText(const Bottleneck& bottleneck) {
+  std::string text = absl::StrCat("busy ", Percent(bottleneck.busy_ratio), " of the step");
+  if (bottleneck.reverse >= 0) absl::StrAppend(&text, " one way and ", Percent(bottleneck.reverse_busy_ratio), " the other");
+  if (bottleneck.tied_ratio > kMinTiedPart) absl::StrAppend(&text, ", tied gradients ", Percent(bottleneck.tied_ratio), " of the step");
   return text;
 }
 
-void Describe(const Limit& limit, double step_s, const StepText& text, wire::SimulatedLimit& out) {
-  if (limit.kind == Limit::Kind::kLink || limit.kind == Limit::Kind::kShared) {
-    out.detail = BusyText(limit);
-    out.remedy = limit.tied_ratio > kMuchTied && !text.tied_link_remedy.empty() ? text.tied_link_remedy : text.link_remedy;
+void Describe(const Bottleneck& bottleneck, double step_s, const StepText& text, wire::SimulatedBottleneck& out) {
+  if (bottleneck.kind == Bottleneck::Kind::kLink || bottleneck.kind == Bottleneck::Kind::kShared) {
+    out.detail = BusyText(bottleneck);
+    out.remedy = bottleneck.tied_ratio > kMuchTied && !text.tied_link_remedy.empty() ? text.tied_link_remedy : text.link_remedy;
   }
-  if (limit.kind == Limit::Kind::kLatency) out.remedy = text.latency_remedy;
-  if (!IsOfTheEnd(limit)) return;
-  out.detail = OfTheStep(limit.busy_ratio * step_s, step_s);
-  if (limit.kind == Limit::Kind::kTied) {
-    out.detail = absl::StrCat(text.tied[limit.index].amount, ", ", out.detail);
-    out.remedy = text.tied[limit.index].remedy;
-  } else if (limit.kind == Limit::Kind::kNorm) {
+  if (bottleneck.kind == Bottleneck::Kind::kLatency) out.remedy = text.latency_remedy;
+  if (!IsOfTheEnd(bottleneck)) return;
+  out.detail = OfTheStep(bottleneck.busy_ratio * step_s, step_s);
+  if (bottleneck.kind == Bottleneck::Kind::kTied) {
+    out.detail = absl::StrCat(text.tied[bottleneck.index].amount, ", ", out.detail);
+    out.remedy = text.tied[bottleneck.index].remedy;
+  } else if (bottleneck.kind == Bottleneck::Kind::kNorm) {
     out.remedy = "fewer stages (spec.strategy.stages), or stages on devices that are nearer to the first";
   }
 }
 
-std::string Phrase(const wire::SimulatedLimit& limit) {
-  if (limit.kind == "sync") return limit.name;
-  if (limit.kind == "latency") return absl::StrFormat("the latency of %s", limit.name);
-  if (limit.kind == "link") return absl::StrCat("the link ", limit.name, ", ", limit.detail);
-  if (limit.kind == "resource") return absl::StrCat(limit.name, ", which several links share, ", limit.detail);
-  if (!limit.detail.empty()) return absl::StrCat(limit.name, ", ", limit.detail);
-  return absl::StrFormat("%s, busy %.0f%% of the step", limit.name, 100 * limit.busy_ratio);
+std::string Phrase(const wire::SimulatedBottleneck& bottleneck) {
+  if (bottleneck.kind == "sync") return bottleneck.name;
+  if (bottleneck.kind == "latency") return absl::StrFormat("the latency of %s", bottleneck.name);
+  if (bottleneck.kind == "link") return absl::StrCat("the link ", bottleneck.name, ", ", bottleneck.detail);
+  if (bottleneck.kind == "resource") return absl::StrCat(bottleneck.name, ", which several links share, ", bottleneck.detail);
+  if (!bottleneck.detail.empty()) return absl::StrCat(bottleneck.name, ", ", bottleneck.detail);
+  return absl::StrFormat("%s, busy %.0f%% of the step", bottleneck.name, 100 * bottleneck.busy_ratio);
 }
 
 // As the part of a phrase that names it.
-std::string NameInText(const wire::SimulatedLimit& limit) {
-  return limit.kind == "latency" ? absl::StrCat("the latency of ", limit.name) : limit.name;
+std::string NameInText(const wire::SimulatedBottleneck& bottleneck) {
+  return bottleneck.kind == "latency" ? absl::StrCat("the latency of ", bottleneck.name) : bottleneck.name;
 }
 
 // "93 to 100%", "95%"
@@ -98,13 +99,13 @@ std::string ShareRange(double least, double most) {
   return low == high ? low + "%" : absl::StrCat(low, " to ", high, "%");
 }
 
-struct Wire {
+struct SharedLink {
   std::string name;
   double busy_ratio = 0;
 };
-// A port or line that links share, or a link.
-Wire BusiestWire(const wire::SimulatedStep& step) {
-  Wire busiest;
+// A port or shared link, or a link.
+SharedLink BusiestSharedLink(const wire::SimulatedStep& step) {
+  SharedLink busiest;
   const auto consider = [&](double busy_ratio, const auto& name) {
     if (busy_ratio > busiest.busy_ratio) busiest = {name(), busy_ratio};
   };
@@ -121,8 +122,8 @@ std::string WhatIsBusy(const wire::SimulatedStep& step) {
   double most = 0;
   for (const wire::SimulatedStage& stage : step.stages) most = std::max(most, stage.busy_ratio);
   const double busiest_stage = most;
-  const Wire wire = BusiestWire(step);
-  most = std::max(most, wire.busy_ratio);
+  const SharedLink link = BusiestSharedLink(step);
+  most = std::max(most, link.busy_ratio);
   if (step.stages.empty() || most <= 0) return "";
   if (most < kMinBusy) return absl::StrFormat(" No stage is busy more than %.0f%% of the step: the rest is waiting.", 100 * busiest_stage);
   const auto is_near = [&](double busy_ratio) { return busy_ratio >= std::max(kMinBusy, most - kBusyMargin); };
@@ -144,7 +145,7 @@ std::string WhatIsBusy(const wire::SimulatedStep& step) {
                                  all ? "" : absl::StrCat(" of ", step.stages.size()), " stages are busy ",
                                  ShareRange((*least)->busy_ratio, (*top)->busy_ratio)));
   }
-  if (is_near(wire.busy_ratio)) parts.push_back(absl::StrFormat("%s is busy %.0f%%", wire.name, 100 * wire.busy_ratio));
+  if (is_near(link.busy_ratio)) parts.push_back(absl::StrFormat("%s is busy %.0f%%", link.name, 100 * link.busy_ratio));
   std::string text = absl::StrJoin(parts, ", and ");
   text[0] = absl::ascii_toupper(static_cast<unsigned char>(text[0]));
   return absl::StrCat(" ", text, " of the step.");
@@ -160,8 +161,8 @@ StepText StepTextOf(const scheduler::PlannedPipeline& plan, const workload::Work
   text.link_remedy += "a faster link";
   text.latency_remedy = "a larger spec.training.globalBatchSize, whose micro-batches share it, or fewer stages (spec.strategy.stages)";
   const models::Family* const family = job::FamilyOf(workload.job.spec.model);
-  const bool may_be_untied = family != nullptr && family->stored() != nullptr;
-  const std::string untie = may_be_untied ? absl::StrCat("spec.model.config.", family->stored()->tied_head.field,
+  const bool may_be_untied = family != nullptr && family->hugging_face_format() != nullptr;
+  const std::string untie = may_be_untied ? absl::StrCat("spec.model.config.", family->hugging_face_format()->tied_head.field,
                                                          ": false (the head then has weights of its own)")
                                           : "";
   if (may_be_untied) text.tied_link_remedy = absl::StrCat(untie, ", or ", text.link_remedy);
@@ -184,23 +185,23 @@ StepText StepTextOf(const scheduler::PlannedPipeline& plan, const workload::Work
   return text;
 }
 
-std::string LimitSentence(const wire::SimulatedStep& step, size_t runner_up) {
-  const std::vector<wire::SimulatedLimit>& limits = step.limits;
-  if (limits.empty()) return "Nothing takes time in this step.";
-  const std::string tenth = absl::StrFormat("%.0f%%", 100 * scheduler::kProbe);
-  if (limits[0].gain < kMinGainOfALimit) {
+std::string BottleneckSentence(const wire::SimulatedStep& step, size_t runner_up) {
+  const std::vector<wire::SimulatedBottleneck>& bottlenecks = step.bottlenecks;
+  if (bottlenecks.empty()) return "Nothing takes time in this step.";
+  const std::string tenth = absl::StrFormat("%.0f%%", 100 * scheduler::kProbedSpeedUp);
+  if (bottlenecks[0].gain < kMinBottleneckGain) {
     return absl::StrFormat("Nothing alone limits the step: %s less time of one thing would save at most %.1f%% (%s).%s", tenth,
-                           100 * limits[0].gain, NameInText(limits[0]), WhatIsBusy(step));
+                           100 * bottlenecks[0].gain, NameInText(bottlenecks[0]), WhatIsBusy(step));
   }
-  const bool several = limits[0].kind == "tied" || limits[0].kind == "norm";
+  const bool several = bottlenecks[0].kind == "tied" || bottlenecks[0].kind == "norm";
   std::string sentence = absl::StrFormat("The step is limited by %s: if %s took %s less time, the step would be %.1f%% shorter.",
-                                         Phrase(limits[0]), several ? "they" : "it", tenth, 100 * limits[0].gain);
-  if (!limits[0].remedy.empty()) absl::StrAppend(&sentence, " What would help: ", limits[0].remedy, ".");
-  if (runner_up == 0 || limits[runner_up].gain < kMinGainOfARunnerUp) return sentence;
-  const wire::SimulatedLimit& next = limits[runner_up];
+                                         Phrase(bottlenecks[0]), several ? "they" : "it", tenth, 100 * bottlenecks[0].gain);
+  if (!bottlenecks[0].remedy.empty()) absl::StrAppend(&sentence, " What would help: ", bottlenecks[0].remedy, ".");
+  if (runner_up == 0 || bottlenecks[runner_up].gain < kMinGainOfARunnerUp) return sentence;
+  const wire::SimulatedBottleneck& next = bottlenecks[runner_up];
   absl::StrAppendFormat(&sentence, " Next is %s: %.1f%%", Phrase(next), 100 * next.gain);
   // Else it looks as if the wrong one were named first.
-  const bool busier = next.kind == "stage" && limits[0].kind == "stage" && next.busy_ratio > limits[0].busy_ratio;
+  const bool busier = next.kind == "stage" && bottlenecks[0].kind == "stage" && next.busy_ratio > bottlenecks[0].busy_ratio;
   return absl::StrCat(sentence, busier ? ", since less of its work is waited for." : ".");
 }
 
@@ -242,25 +243,25 @@ wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const sc
                           .queued_seconds = use.queued_s,
                           .latency_seconds = use.latency_s});
   }
-  for (const scheduler::SharedWireUsage& use : simulation.shared) {
+  for (const scheduler::SharedLinkUsage& use : simulation.shared) {
     step.resources.push_back({.name = use.name, .bytes = use.bytes, .busy_ratio = share(use.busy_s)});
   }
   std::stable_sort(step.resources.begin(), step.resources.end(), [](const auto& a, const auto& b) { return a.busy_ratio > b.busy_ratio; });
-  const std::vector<Limit> limits = scheduler::FindLimits(input, simulation, probed, stop);
+  const std::vector<Bottleneck> bottlenecks = scheduler::FindBottlenecks(input, simulation, probed, stop);
   std::vector<std::string> parameters;
   for (const StepText::Tied& tied : text.tied) parameters.push_back(tied.parameter);
   size_t runner_up = 0;
-  for (const Limit& limit : limits) {
-    if (step.limits.size() == kMaxLimits) break;
-    if (runner_up == 0 && !step.limits.empty() && !scheduler::SamePlace(limits[0], limit, input, simulation))
-      runner_up = step.limits.size();
-    step.limits.push_back({.kind = KindName(limit.kind),
-                           .name = scheduler::NameOf(limit, simulation, text.devices, parameters),
-                           .busy_ratio = limit.busy_ratio,
-                           .gain = limit.gain});
-    Describe(limit, step_s, text, step.limits.back());
+  for (const Bottleneck& bottleneck : bottlenecks) {
+    if (step.bottlenecks.size() == kMaxBottlenecks) break;
+    if (runner_up == 0 && !step.bottlenecks.empty() && !scheduler::SamePlace(bottlenecks[0], bottleneck, input, simulation))
+      runner_up = step.bottlenecks.size();
+    step.bottlenecks.push_back({.kind = KindName(bottleneck.kind),
+                                .name = scheduler::NameOf(bottleneck, simulation, text.devices, parameters),
+                                .busy_ratio = bottleneck.busy_ratio,
+                                .gain = bottleneck.gain});
+    Describe(bottleneck, step_s, text, step.bottlenecks.back());
   }
-  step.bottleneck = LimitSentence(step, runner_up);
+  step.bottleneck = BottleneckSentence(step, runner_up);
   return step;
 }
 
@@ -269,8 +270,8 @@ wire::SimulatedSpread SpreadDocument(const scheduler::StepSpread& spread) {
           .mean_seconds = spread.mean_s,
           .p50_seconds = spread.p50_s,
           .p95_seconds = spread.p95_s,
-          .min_seconds = spread.least_s,
-          .max_seconds = spread.most_s};
+          .min_seconds = spread.min_s,
+          .max_seconds = spread.max_s};
 }
 
 }  // namespace fusionllm::planning

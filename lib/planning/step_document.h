@@ -14,7 +14,7 @@
 namespace fusionllm::planning {
 
 // A tenth less of a thing that limits a step shortens it by this share at least. Less is no limit: the step is made of many things.
-inline constexpr double kMinGainOfALimit = 0.02;
+inline constexpr double kMinBottleneckGain = 0.02;
 
 struct StepText {
   std::string schedule;
@@ -35,15 +35,15 @@ struct StepText {
 StepText StepTextOf(const scheduler::PlannedPipeline& plan, const workload::Workload& workload);
 
 // Of each kind of limit: more are neither read nor likely.
-inline constexpr int kMaxProbedLimits = 16;
+inline constexpr int kMaxProbedBottlenecks = 16;
 
-// `stop` as in FindLimits; `probed`: limits of each kind that are tried.
+// `stop` as in FindBottlenecks; `probed`: bottlenecks of each kind that are tried.
 wire::SimulatedStep StepDocument(const scheduler::PipelineInput& input, const scheduler::Simulation& simulation, const StepText& text,
-                                 const scheduler::StopFunction& stop, int probed = kMaxProbedLimits);
+                                 const scheduler::StopFunction& stop, int probed = kMaxProbedBottlenecks);
 
 // What limits the step, of whose limits the first has the most gain, in a sentence. Where none gains anything to speak of, a second
 // sentence says what is busy most of the step. `runner_up`: its index among the limits; none: 0.
-std::string LimitSentence(const wire::SimulatedStep& step, size_t runner_up);
+std::string BottleneckSentence(const wire::SimulatedStep& step, size_t runner_up);
 
 wire::SimulatedSpread SpreadDocument(const scheduler::StepSpread& spread);
 

@@ -101,7 +101,7 @@ TEST(TiedCodecsTest, AnEmbeddingSendsNoMoreRowsThanTokens) {
   ASSERT_EQ(tied.codecs.at(0).bytes.size(), 2u);
   EXPECT_EQ(tied.codecs[0].bytes[0], 16 * 16 * 32 * 4 + 50'000 / 8 + 24) << "256 tokens in a step";
   EXPECT_EQ(tied.codecs[0].bytes[1], 50'000 * 32 * 4 + 24) << "a head has a gradient for every token";
-  EXPECT_EQ(tied.LeastBytes(), tied.codecs[0].bytes[0]);
+  EXPECT_EQ(tied.MinBytes(), tied.codecs[0].bytes[0]);
 }
 
 TEST(TiedCodecsTest, WhatASiteMaySendIsAReasonToCompress) {

@@ -231,7 +231,7 @@ absl::Status EditSite(const Edit& edit, bool uplink, Hardware& hardware) {
   return absl::OkStatus();
 }
 
-absl::Status Apply(const std::string& text, Changed& changed) {
+absl::Status Apply(const std::string& text, WhatIfScenario& changed) {
   Edit edit{.text = text};
   const size_t equals = text.find('=');
   if (equals == std::string::npos) return edit.Error("KEY=VALUE is wanted; quote it, '>' means something to a shell");
@@ -362,8 +362,8 @@ absl::StatusOr<ScheduleRequest> ParseSchedule(absl::string_view text) {
       absl::StrCat("no schedule '", text, "'; there are ", absl::StrJoin(ScheduleNames(), ", "), " and interleaved:VIRTUAL_STAGES"));
 }
 
-absl::StatusOr<Changed> ApplyWhatIf(absl::string_view text, const Hardware& hardware) {
-  Changed changed{.hardware = hardware};
+absl::StatusOr<WhatIfScenario> ApplyWhatIf(absl::string_view text, const Hardware& hardware) {
+  WhatIfScenario changed{.hardware = hardware};
   for (const std::string& part : Split(text)) FUSIONLLM_RETURN_IF_ERROR(Apply(part, changed));
   return changed;
 }

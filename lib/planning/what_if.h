@@ -57,7 +57,7 @@ std::vector<std::string> ScheduleNames();
 // Errors: InvalidArgument listing the names, or those of scheduler::CheckVirtualStages.
 absl::StatusOr<ScheduleRequest> ParseSchedule(absl::string_view text);
 
-struct Changed {
+struct WhatIfScenario {
   Hardware hardware;
   std::vector<std::string> overrides;  // of the job
   std::optional<ScheduleRequest> schedule;
@@ -65,7 +65,7 @@ struct Changed {
 
 // `text`: one change or several, separated by commas that stand outside brackets. Errors: InvalidArgument naming the key and listing what
 // there is.
-absl::StatusOr<Changed> ApplyWhatIf(absl::string_view text, const Hardware& hardware);
+absl::StatusOr<WhatIfScenario> ApplyWhatIf(absl::string_view text, const Hardware& hardware);
 
 // Names of the devices of `hardware`, in order.
 std::vector<std::string> DeviceNames(const Hardware& hardware);

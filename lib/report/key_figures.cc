@@ -183,7 +183,7 @@ std::string BusiestPlanned(const plan::Plan& plan) {
   return absl::StrFormat("%s, %s of the step's %s", name, StepSeconds(seconds), StepSeconds(plan.predicted_step_seconds));
 }
 
-// Without what stands from "What would help" to the next sentence of the plan's (planning::LimitSentence).
+// Without what stands from "What would help" to the next sentence of the plan's (planning::BottleneckSentence).
 std::string WithoutAdvice(const std::string& bottleneck) {
   const size_t begin = bottleneck.find(" What would help: ");
   if (begin == std::string::npos) return bottleneck;

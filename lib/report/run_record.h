@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/base/processor_use.h"
+#include "lib/base/cpu_usage.h"
 #include "lib/plan/plan.h"
 
 namespace fusionllm::report {
@@ -118,18 +118,18 @@ struct Run {
   std::optional<plan::Plan> plan;
   int64_t plans = 0;  // how many there were
   std::optional<Summary> summary;
-  std::vector<Span> spans;                       // of the steps that were traced under the newest plan that has any
-  std::map<std::string, std::string> site_of;    // by device; empty without a topology
-  std::string graph_svg;                         // trusted: an SVG element drawn by lib/opdag; empty: none
-  std::string outcome;                           // a sentence
-  int64_t total_steps = 0;                       // that the job asks for; 0: unknown
-  int64_t targets_per_step = 0;                  // of Run::unit in a global batch; 0: unknown
-  int64_t parameters = 0;                        // that are trained; 0: unknown
-  std::string started;                           // this start, "2026-11-27T17:40:12Z"; empty: unknown
-  double elapsed_s = 0;                          // of this start, from its beginning to its end; 0: unknown
-  std::optional<base::ProcessorUse> processors;  // of this machine, while this start made steps
-  bool machine_was_busy = false;                 // by that, and by what the run needed
-  std::string job_text;                          // the job as it was run, YAML; empty: unknown
+  std::vector<Span> spans;                     // of the steps that were traced under the newest plan that has any
+  std::map<std::string, std::string> site_of;  // by device; empty without a topology
+  std::string graph_svg;                       // trusted: an SVG element drawn by lib/opdag; empty: none
+  std::string outcome;                         // a sentence
+  int64_t total_steps = 0;                     // that the job asks for; 0: unknown
+  int64_t targets_per_step = 0;                // of Run::unit in a global batch; 0: unknown
+  int64_t parameters = 0;                      // that are trained; 0: unknown
+  std::string started;                         // this start, "2026-11-27T17:40:12Z"; empty: unknown
+  double elapsed_s = 0;                        // of this start, from its beginning to its end; 0: unknown
+  std::optional<base::CpuUsage> processors;    // of this machine, while this start made steps
+  bool machine_was_busy = false;               // by that, and by what the run needed
+  std::string job_text;                        // the job as it was run, YAML; empty: unknown
 };
 
 // What a plan says of a replica, which may be one that it has not got: plans come from outside. Its share of the micro-batches, 0: unknown;

@@ -28,7 +28,7 @@ Run Planned(double median_step_s) {
 TEST(SlowStepTest, StepsThatTookAsLongAsPlannedNeedNoReason) {
   report::Run run = Planned(0.52);
   run.machine_was_busy = true;
-  run.processors = base::ProcessorUse{.others = 1.6, .cores = 2};
+  run.processors = base::CpuUsage{.others = 1.6, .cores = 2};
   EXPECT_EQ(SlowStepSentence(run), "");
   EXPECT_EQ(SlowStepSentence(Planned(0.2)), "");
   run = Planned(1.3);
@@ -40,7 +40,7 @@ TEST(SlowStepTest, AStageThatWorkedLongerIsNamedWithTheMachinesLoad) {
   report::Run run = Planned(1.302);
   run.summary->stages[0].busy_ratio = 0.9;
   run.machine_was_busy = true;
-  run.processors = base::ProcessorUse{.others = 1.6, .cores = 2};
+  run.processors = base::CpuUsage{.others = 1.6, .cores = 2};
   EXPECT_EQ(
       SlowStepSentence(run),
       "a step took 3.1x the predicted 0.42s: stage 0 on a worked 2.9x as long as planned; other programs used 1.6 of this machine's 2 "

@@ -227,10 +227,10 @@ class Compressed : public EdgeCodec {
     const auto answered = received_.find({{edge.of, edge.peer}, slot});
     CodecSpec spec = answered == received_.end() ? SpecOf(edge, true) : answered->second;
     spec.error_feedback = false;
-    if (compression::Selects(spec.kind)) {  // under the mask whatever the limit: see codec.h
+    if (compression::IsSparse(spec.kind)) {  // under the mask whatever the limit: see codec.h
       const compression::CodecKind values = compression::FindValueCodec(compression::GradientValueKind(spec.top_k_values))->traits.kind;
       const bool halves = std::any_of(limits.begin(), limits.end(), [values](const CodecSpec& limit) {
-        return compression::Selects(limit.kind) ? limit.top_k_values == compression::ValueKind::kFp16 : limit.kind < values;
+        return compression::IsSparse(limit.kind) ? limit.top_k_values == compression::ValueKind::kFp16 : limit.kind < values;
       });
       if (halves) spec.top_k_values = compression::ValueKind::kFp16;
       return spec;

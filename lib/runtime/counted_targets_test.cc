@@ -71,7 +71,7 @@ std::string Composite(const std::string& kind) {
 autodiff::TrainingGraph TrainingOf(const std::string& text, int64_t micro_batch_size, bool weighs = true) {
   absl::StatusOr<opdag::Graph> parsed = opdag::ParseGraph(text, "test.dag");
   EXPECT_TRUE(parsed.ok()) << parsed.status();
-  absl::StatusOr<opdag::Graph> graph = weighs ? opdag::WeighTargets(*parsed) : parsed;
+  absl::StatusOr<opdag::Graph> graph = weighs ? opdag::AddTargetWeights(*parsed) : parsed;
   EXPECT_TRUE(graph.ok()) << graph.status();
   EXPECT_TRUE(opdag::InferTypes(*graph, micro_batch_size).ok());
   absl::StatusOr<autodiff::TrainingGraph> training = autodiff::Differentiate(*graph);

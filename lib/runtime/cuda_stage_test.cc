@@ -72,8 +72,8 @@ class CudaStageTest : public ::testing::Test {
 TEST_F(CudaStageTest, TiedGpt2LearnsAsTheReference) { ExpectAsTheReference(testing::SmallGpt2(true)); }
 TEST_F(CudaStageTest, AResidualNetworkLearnsAsTheReference) { ExpectAsTheReference(testing::SmallResidualNetwork()); }
 TEST_F(CudaStageTest, TiedGpt2LearnsInBf16AsTheReference) { ExpectAsTheReference(InBf16(testing::SmallGpt2(true))); }
-// Attention on matrix units rounds to bf16 what it multiplies (adr/0014), which the reference does not: losses may be as far apart.
-TEST_F(CudaStageTest, TiedGpt2LearnsByAttentionOnMatrixUnitsAsTheReference) {
+// Attention on tensor cores rounds to bf16 what it multiplies (adr/0014), which the reference does not: losses may be as far apart.
+TEST_F(CudaStageTest, TiedGpt2LearnsByAttentionOnTensorCoresAsTheReference) {
   ExpectAsTheReference(InBf16(testing::SmallGpt2(true, /*width=*/32)), /*tolerance=*/0x1p-8);
 }
 TEST_F(CudaStageTest, AResidualNetworkLearnsInBf16AsTheReference) { ExpectAsTheReference(InBf16(testing::SmallResidualNetwork())); }
@@ -81,7 +81,7 @@ TEST_F(CudaStageTest, Gpt2HasTheSameBitsOnAnyNumberOfStages) { ExpectSameBitsOnA
 TEST_F(CudaStageTest, AResidualNetworkHasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(testing::SmallResidualNetwork());
 }
-// By attention on matrix units: cuDNN's on cards that it is chosen for, else ours.
+// By attention on tensor cores: cuDNN's on cards that it is chosen for, else ours.
 TEST_F(CudaStageTest, Gpt2InBf16HasTheSameBitsOnAnyNumberOfStages) {
   ExpectSameBitsOnAnyNumberOfStages(InBf16(testing::SmallGpt2(true, /*width=*/32)));
 }

@@ -167,8 +167,8 @@ TEST(CompressedEdgeCodecTest, LossyCodecsTakeABf16TensorAsTheFloatsThatItIs) {
   constexpr int64_t kElements = 6400;
   const Tensor values = RoundedToBf16(RandomTensor(1, kElements)), gradient = RoundedToBf16(RandomTensor(2, kElements));
   Tensor wide({DType::kF32, {kElements}}), wide_gradient({DType::kF32, {kElements}});
-  tensor::WidenBf16({values.as<uint16_t>(), kElements}, wide.f32());
-  tensor::WidenBf16({gradient.as<uint16_t>(), kElements}, wide_gradient.f32());
+  tensor::UpcastBf16({values.as<uint16_t>(), kElements}, wide.f32());
+  tensor::UpcastBf16({gradient.as<uint16_t>(), kElements}, wide_gradient.f32());
   for (const char* name : {"fp16", "bf16", "int8", "int4+ef", "topk@10:fp16"}) {
     SCOPED_TRACE(name);
     const LinkCodecs links = {{{0, 1}, *compression::ParseCodecSpec(name)}};

@@ -34,7 +34,7 @@ bool MemoryAllows(const kernels::Kernel& kernel, const Row& row, const std::vect
       const BoundOp& reader = bound[row.positions[earlier]];
       for (size_t i = 0; i < reader.inputs.size(); ++i) {
         if (earlier > 0 && i == row.through[earlier]) continue;
-        for (size_t o = row.ops[later].wanted ? 0 : 1; o < writer.outputs.size(); ++o) {
+        for (size_t o = row.ops[later].keeps_output ? 0 : 1; o < writer.outputs.size(); ++o) {
           if (!TensorsOverlap(reader.inputs[i], writer.outputs[o])) continue;
           const bool same_place = reader.inputs[i].data == writer.outputs[o].data;
           if (!same_place || !kernel.CanRunInPlace(first_output + static_cast<int>(o), first_input + static_cast<int>(i))) return false;
@@ -61,7 +61,7 @@ BoundOp Together(const Row& row, const std::vector<BoundOp>& bound) {
     Append(op.parameters, all.parameters);
     const size_t first_output = all.outputs.size();
     Append(op.outputs, all.outputs);
-    if (!row.ops[i].wanted) all.outputs[first_output].data = nullptr;
+    if (!row.ops[i].keeps_output) all.outputs[first_output].data = nullptr;
     accumulate.insert(accumulate.end(), op.accumulate.get(), op.accumulate.get() + op.outputs.size());
   }
   all.accumulate = std::make_unique<bool[]>(accumulate.size());
@@ -122,7 +122,7 @@ bool Extend(const opdag::Graph& graph, const Pass& pass, const std::set<opdag::O
   if (read == op.inputs.end()) return false;
   if (graph.value(*read).type != graph.value(between).type) return false;  // back ends look types up by the value
   *read = between;
-  row.ops.back().wanted =
+  row.ops.back().keeps_output =
       handed_on.readers.size() > 1 || handed_on.names.contains(graph.loss()) || pass.location[between].arena != Arena::kScratch;
   row.positions.push_back(next);
   row.through.push_back(static_cast<size_t>(read - op.inputs.begin()));

@@ -45,13 +45,13 @@ class FakeBackend : public kernels::Backend {
   }
   absl::StatusOr<std::unique_ptr<kernels::Kernel>> PrepareFused(const opdag::Graph& graph, std::span<const kernels::FusedOp> row) override {
     if (!error.ok()) return error;
-    EXPECT_TRUE(kernels::PrepareRow(graph, row).ok()) << "each reads the one before by its name";
+    EXPECT_TRUE(kernels::PrepareFusedOps(graph, row).ok()) << "each reads the one before by its name";
     Types types;
     for (const kernels::FusedOp& op : row) types.emplace_back(opdag::Name(op.op.kind));
     const auto found = rows.find(types);
     if (found == rows.end()) return nullptr;
     wanted.clear();
-    for (const kernels::FusedOp& op : row) wanted.push_back(op.wanted);
+    for (const kernels::FusedOp& op : row) wanted.push_back(op.keeps_output);
     return std::make_unique<FakeKernel>(found->second);
   }
   std::map<Types, std::set<std::pair<int, int>>> rows;  // outputs and inputs of all

@@ -36,7 +36,7 @@ bool AllFloats(const tensor::ConstTensorView& view, Accept accept) {
   if (view.type.dtype == tensor::DType::kF32) return std::all_of(view.f32(), view.f32() + count, accept);
   if (view.type.dtype != tensor::DType::kBF16) return true;
   const auto* bfloats = view.as<uint16_t>();
-  return std::all_of(bfloats, bfloats + count, [&](uint16_t bits) { return accept(tensor::WidenBf16(bits)); });
+  return std::all_of(bfloats, bfloats + count, [&](uint16_t bits) { return accept(tensor::UpcastBf16(bits)); });
 }
 
 bool FitForCodecs(const tensor::ConstTensorView& view) {
@@ -384,7 +384,7 @@ absl::Status PassRunner::TimePass(const Pass& pass, const PassContext& context, 
       continue;
     }
     FUSIONLLM_RETURN_IF_ERROR(RunOp(bound[i], pass.ops[i], context));
-    FUSIONLLM_RETURN_IF_ERROR(backend_.Finish());
+    FUSIONLLM_RETURN_IF_ERROR(backend_.Synchronize());
     const int64_t end = now();
     taken[i].push_back(end - begin);
     begin = end;

@@ -40,7 +40,7 @@ autodiff::TrainingGraph TwiceTied() {
   const ValueId targets = builder.Placeholder("targets", "labels", "i32", {opdag::kBatch, kPositions});
   const opdag::Attributes square{{"out", kTableWidth}, {"layout", std::string("io")}, {"bias", false}};
   const auto shared = [](std::string name) {
-    return opdag::ParameterChoice{std::move(name), opdag::Initializer{opdag::Initializer::Kind::kNormal, 0.1}, {}};
+    return opdag::ParameterOverride{std::move(name), opdag::Initializer{opdag::Initializer::Kind::kNormal, 0.1}, {}};
   };
   ValueId x =
       builder.Add("embed", "embedding", {tokens}, {{"vocab", int64_t{kSmallClasses}}, {"dim", kTableWidth}, {"positions", kPositions}},

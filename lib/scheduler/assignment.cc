@@ -214,10 +214,10 @@ bool Evaluator::LimitDepths(Evaluation& evaluation) {
   for (size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
     const int64_t fits = DeepestThatFits(stage.memory, problem_.UsableMemory(stage.device), most);
-    stage.most_in_flight = static_cast<int>(std::clamp<int64_t>(fits, 0, most));
+    stage.max_in_flight = static_cast<int>(std::clamp<int64_t>(fits, 0, most));
     const int least = kept_ != nullptr ? kept_->stages[s].in_flight : request.schedule.MinInFlight(request.micro_batches);
-    if (stage.most_in_flight < least || fits < 0) {
-      evaluation.verdict = Evaluation::Feasibility::kTooMuchMemory;
+    if (stage.max_in_flight < least || fits < 0) {
+      evaluation.feasibility = Evaluation::Feasibility::kTooMuchMemory;
       evaluation.stage = static_cast<int>(s);
       evaluation.needed_bytes = MemoryOf(stage.memory, least);
       return false;
@@ -248,8 +248,8 @@ void Evaluator::SetDepths(int extra) {
     }
     round_trip_s += stage.forward_s + stage.backward_s + crossing_s;
     double depth = count - s;
-    if (extra >= 0) depth = period_s > 0 ? std::max(depth, std::ceil(round_trip_s / period_s)) + extra : stage.most_in_flight;
-    stage.in_flight = static_cast<int>(std::clamp(depth, 1.0, static_cast<double>(stage.most_in_flight)));
+    if (extra >= 0) depth = period_s > 0 ? std::max(depth, std::ceil(round_trip_s / period_s)) + extra : stage.max_in_flight;
+    stage.in_flight = static_cast<int>(std::clamp(depth, 1.0, static_cast<double>(stage.max_in_flight)));
   }
 }
 
@@ -278,37 +278,37 @@ void Evaluator::FitQueues() {
 
 // No schedule takes less: the first micro-batch goes down to a stage, which then works on all of them, and the last one's gradients come
 // back; likewise for a link that carries all of them.
-double Evaluator::LeastSeconds() {
+double Evaluator::MinSeconds() {
   const double others = input_.micro_batches - 1;
   round_trip_s_.assign(stages_.size(), 0);
-  double least_s = 0;
+  double min_s = 0;
   const auto seconds = [](const Channel& channel) {
     double hold_s = 0;
-    for (const WireUsage& use : channel.wires) hold_s = std::max(hold_s, use.hold_s);
+    for (const LinkOccupancy& use : channel.shared_links) hold_s = std::max(hold_s, use.hold_s);
     return hold_s;
   };
   for (size_t s = 0; s < stages_.size(); ++s) {
     const double stage_s = input_.stages[s].forward_s + input_.stages[s].backward_s;
-    least_s = std::max(least_s, round_trip_s_[s] + input_.micro_batches * stage_s);
+    min_s = std::max(min_s, round_trip_s_[s] + input_.micro_batches * stage_s);
     for (int l : links_out_[s]) {
       const StageLink& link = input_.links[l];
       if (!link.backward.used) continue;
       const double there_s = seconds(link.forward), back_s = seconds(link.backward);
       const double dst_s = input_.stages[link.dst].forward_s + input_.stages[link.dst].backward_s;
       const double arrived_s = round_trip_s_[s] + stage_s + there_s + back_s + link.forward.latency_s + link.backward.latency_s;
-      least_s = std::max(least_s, arrived_s + others * std::max(there_s, back_s) + dst_s);
+      min_s = std::max(min_s, arrived_s + others * std::max(there_s, back_s) + dst_s);
       round_trip_s_[link.dst] = std::max(round_trip_s_[link.dst], arrived_s);
     }
   }
-  return least_s + input_.step_overhead_s;
+  return min_s + input_.step_overhead_s;
 }
 
-double Evaluator::Simulate(double most_s) {
+double Evaluator::Simulate(double max_s) {
   for (size_t s = 0; s < stages_.size(); ++s) input_.stages[s].in_flight = stages_[s].in_flight;
   ++evaluations_;
   const auto passes = static_cast<int64_t>(2 * (stages_.size() + link_count_));
   work_events_ += std::max(kEventsOfASimulation, passes * input_.micro_batches);
-  return simulator_.RunWithCutoff(input_, most_s);
+  return simulator_.RunWithCutoff(input_, max_s);
 }
 
 bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluation& evaluation) {
@@ -322,7 +322,7 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
     stage.device = assignment.devices[s];
     std::fill(stage_of_.begin() + stage.begin, stage_of_.begin() + stage.end, s);
     if (!problem_.Allowed(stage.begin, stage.end, stage.device)) {
-      evaluation.verdict = Evaluation::Feasibility::kPinViolation;
+      evaluation.feasibility = Evaluation::Feasibility::kPinViolation;
       evaluation.stage = s;
       return false;
     }
@@ -342,7 +342,7 @@ bool Evaluator::Prepare(const Assignment& assignment, bool list_values, Evaluati
   for (Stage& stage : stages_) stage.memory.workspace_bytes += stage.largest_block;
   for (const size_t block : touched_blocks_) block_bytes_[block] = 0;
   touched_blocks_.clear();
-  evaluation.verdict = CheckLinks(evaluation);
+  evaluation.feasibility = CheckLinks(evaluation);
   if (!evaluation.feasible()) return false;
   ShareRates();
   FindTied();
@@ -364,31 +364,31 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort, doub
     evaluation.step_s = Simulate(std::numeric_limits<double>::infinity());
     return evaluation;
   }
-  const double least_s = LeastSeconds();
-  evaluation.step_s = least_s;
+  const double min_s = MinSeconds();
+  evaluation.step_s = min_s;
   if (evaluation.cost_s() > cutoff_s * kSurely) return evaluation;
   evaluation.step_s = 1;
-  const double most_s = cutoff_s * kSurely / evaluation.cost_s();
+  const double max_s = cutoff_s * kSurely / evaluation.cost_s();
   if (problem_.request().schedule.forwards_first()) {
-    for (Stage& stage : stages_) stage.in_flight = stage.most_in_flight;
-    evaluation.step_s = Simulate(most_s);
+    for (Stage& stage : stages_) stage.in_flight = stage.max_in_flight;
+    evaluation.step_s = Simulate(max_s);
     return evaluation;
   }
   if (problem_.request().max_in_flight > 0) {  // the user has chosen the depth: as much of it as memory allows
     SetDepths(kMaxMicroBatches);
     FitQueues();
-    evaluation.step_s = Simulate(most_s);
+    evaluation.step_s = Simulate(max_s);
     return evaluation;
   }
   if (effort == Effort::kQuick) {
     // As deep as memory lets it is best most often; where it starves the stages behind, the shallow one is.
     SetDepths(kMaxMicroBatches);
     FitQueues();
-    evaluation.step_s = Simulate(most_s);
-    if (evaluation.step_s <= least_s * kSurely) return evaluation;
+    evaluation.step_s = Simulate(max_s);
+    if (evaluation.step_s <= min_s * kSurely) return evaluation;
     SetDepths(0);
     FitQueues();
-    evaluation.step_s = std::min(evaluation.step_s, Simulate(std::min(most_s, evaluation.step_s)));
+    evaluation.step_s = std::min(evaluation.step_s, Simulate(std::min(max_s, evaluation.step_s)));
     return evaluation;
   }
   // From shallow to deep; deeper must pay for its memory.
@@ -397,11 +397,11 @@ Evaluation Evaluator::Evaluate(const Assignment& assignment, Effort effort, doub
   evaluation.step_s = kNone;
   double bound_s = kNone;
   constexpr int kDepths[] = {-1, 0, 1, 2, 4, kMaxMicroBatches};
-  // What is little above `most_s` counts as well: something deeper may be below it and yet not worth its memory, and so on.
-  const double near_s = most_s / std::pow(1 - kDepthTolerance, std::size(kDepths));
+  // What is little above `max_s` counts as well: something deeper may be below it and yet not worth its memory, and so on.
+  const double near_s = max_s / std::pow(1 - kDepthTolerance, std::size(kDepths));
   for (const int extra : kDepths) {
     const double enough_s = evaluation.step_s * (1 - kDepthTolerance);
-    if (enough_s <= least_s) break;
+    if (enough_s <= min_s) break;
     SetDepths(extra);
     FitQueues();
     const double step_s = Simulate(std::min(near_s, enough_s));

@@ -37,7 +37,7 @@ struct StageMemory {
 };
 int64_t MemoryOf(const StageMemory& memory, int in_flight);
 
-// Serialisation and latency of one message, alone on the wire. Precondition: bytes_per_s > 0.
+// Serialisation and latency of one message, alone on its link. Precondition: bytes_per_s > 0.
 double CrossingSeconds(int64_t bytes, double bytes_per_s, double latency_s);
 
 enum class Effort { kQuick, kFull };
@@ -48,13 +48,13 @@ inline constexpr double kTimePerNat = 2.9;
 
 struct Evaluation {
   enum class Feasibility { kFeasible, kTooMuchMemory, kDisconnected, kPinViolation, kEgressLimitExceeded };
-  Feasibility verdict = Feasibility::kFeasible;
-  int stage = 0;  // that breaks the verdict
+  Feasibility feasibility = Feasibility::kFeasible;
+  int stage = 0;  // that makes it infeasible
   int other_stage = 0;
   int64_t needed_bytes = 0;  // memory of the stage, or what leaves its site in a step
   double step_s = 0;
   double loss_cost = 0;  // sum over links
-  bool feasible() const { return verdict == Feasibility::kFeasible; }
+  bool feasible() const { return feasibility == Feasibility::kFeasible; }
   // What candidates are compared by: seconds of a step, stretched by what its compression costs in steps to the same loss.
   double cost_s() const { return step_s * (1 + kTimePerNat * loss_cost); }
 };
@@ -77,7 +77,7 @@ class Evaluator {
   // most `cutoff_s`, else some time above that, which takes no simulation or not all of one.
   Evaluation Evaluate(const Assignment& assignment, Effort effort, double cutoff_s = std::numeric_limits<double>::infinity());
   // The plan of the assignment, without bounds and `explain`. Precondition: it is feasible.
-  PlannedPipeline ToPlan(const Assignment& assignment, absl::string_view strategy);
+  PlannedPipeline ToPlan(const Assignment& assignment, absl::string_view planner);
   // From now on links have the codecs and stages the depths that `plan` gave them, not the best; assignments must have its stages. Null: as
   // ever. Not owned.
   void Keep(const PlannedPipeline* plan) { kept_ = plan; }
@@ -93,7 +93,7 @@ class Evaluator {
     StageMemory memory;
     int64_t largest_block = 0;  // bytes kept inside, of what recomputation makes again at a time
     int in_flight = 1;
-    int most_in_flight = 1;    // that memory and the job allow
+    int max_in_flight = 1;     // that memory and the job allow
     int64_t queued_bytes = 0;  // messages that wait because the stage before may be further ahead
   };
   struct CutLink {
@@ -110,7 +110,7 @@ class Evaluator {
   void FindTied();
   void SetTiedCodec(size_t exchange, size_t codec);
   void ChooseTiedCodecs(Evaluation& evaluation);
-  void SqueezeTied();
+  void CompressTied();
   std::string WhyTiedCodec(size_t exchange);
   void AddExchanges(PlannedPipeline& plan);
   double ExchangeSeconds(const TiedExchange& exchange) const;
@@ -120,14 +120,14 @@ class Evaluator {
   void FitQueues();
   void BuildPipeline(Evaluation& evaluation);
   void BuildExchange();
-  int WireBetween(int from, int to);
+  int SharedLinkBetween(int from, int to);
   void AddTied(int exchange, size_t sender, int to);  // what the sender-th of its stages sends to `to`
   void CutTied();
-  void FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes);
+  void FillChannel(Channel& channel, int shared_link, int src_device, int dst_device, int64_t bytes);
   StepModel DescribePipeline();
-  // A time between `most_s` and the step's where that is longer.
-  double Simulate(double most_s);
-  double LeastSeconds();
+  // A time between `max_s` and the step's where that is longer.
+  double Simulate(double max_s);
+  double MinSeconds();
   // What a site sends to others in a step.
   struct Egress {
     int64_t bytes = 0;
@@ -155,7 +155,7 @@ class Evaluator {
   std::vector<size_t> touched_blocks_;
   std::vector<std::vector<int>> links_out_;  // by stage, indices into links_
   std::vector<double> resource_bytes_;
-  std::vector<int> resource_wire_, touched_resources_;
+  std::vector<int> resource_link_, touched_resources_;
   std::vector<TiedExchange> tied_;
   // Of each exchange: its parameter in the request, the codec it has and the least aggressive it may have, of the parameter's.
   struct TiedChoice {
@@ -163,7 +163,7 @@ class Evaluator {
   };
   std::vector<TiedChoice> tied_choices_;
   static constexpr int kNoSender = -1, kManySenders = -2;
-  std::vector<int> wire_user_;       // by wire: the directed pair of stages that sends over it
+  std::vector<int> link_user_;       // by shared link: the directed pair of stages that sends over it
   std::vector<int> newest_link_to_;  // by stage
   std::vector<double> round_trip_s_;
   int64_t evaluations_ = 0;

@@ -53,7 +53,7 @@ std::map<absl::string_view, Evaluator::Egress> Evaluator::EgressBySite() const {
       }
     }
   }
-  for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
+  for (int s = 1; request.coordinates_steps && s < static_cast<int>(stages_.size()); ++s) {
     send(s, 0, request.report_bytes);
     send(0, s, request.report_bytes);
   }
@@ -64,7 +64,7 @@ bool Evaluator::EgressFits(Evaluation& evaluation) const {
   if (!problem_.request().max_egress_bytes.has_value()) return true;
   for (const auto& [site, sent] : EgressBySite()) {
     if (sent.bytes <= *problem_.request().max_egress_bytes) continue;
-    evaluation.verdict = Evaluation::Feasibility::kEgressLimitExceeded;
+    evaluation.feasibility = Evaluation::Feasibility::kEgressLimitExceeded;
     evaluation.stage = sent.stage;
     evaluation.needed_bytes = sent.bytes;
     return false;
@@ -77,7 +77,7 @@ bool Evaluator::EgressFits(Evaluation& evaluation) const {
 void Evaluator::KeepWithinEgress(double target_s) {
   const PlanRequest& request = problem_.request();
   if (!request.max_egress_bytes.has_value()) return;
-  SqueezeTied();
+  CompressTied();
   std::map<absl::string_view, double> kept_of_dense;  // of sites that send too much: the share of their bytes that is left
   std::vector<LinkTraffic> slower;
   const double seconds = std::max(kMinTargetSeconds, target_s);

@@ -34,9 +34,9 @@ void Evaluator::BuildPipeline(Evaluation& evaluation) {
                              .codec_forward_s = stage.codec_forward_s,
                              .codec_backward_s = stage.codec_backward_s});
   }
-  input_.wires = 2 * static_cast<int>(link_count_);
-  resource_wire_.resize(request.resources.size(), -1);
-  for (const int r : touched_resources_) resource_wire_[r] = -1;
+  input_.shared_links = 2 * static_cast<int>(link_count_);
+  resource_link_.resize(request.resources.size(), -1);
+  for (const int r : touched_resources_) resource_link_[r] = -1;
   touched_resources_.clear();
   input_.links.resize(link_count_);
   for (size_t l = 0; l < link_count_; ++l) {
@@ -53,18 +53,18 @@ void Evaluator::BuildPipeline(Evaluation& evaluation) {
   BuildExchange();
 }
 
-void Evaluator::FillChannel(Channel& channel, int wire, int src_device, int dst_device, int64_t bytes) {
+void Evaluator::FillChannel(Channel& channel, int shared_link, int src_device, int dst_device, int64_t bytes) {
   const DirectedLink link = problem_.link(src_device, dst_device);
   channel.used = true;
   channel.latency_s = link.latency_s;
   channel.bytes = bytes;
-  channel.wires.assign(1, {wire, static_cast<double>(bytes) / link.own_bytes_per_s});
+  channel.shared_links.assign(1, {shared_link, static_cast<double>(bytes) / link.own_bytes_per_s});
   problem_.links().ForEachResource(src_device, dst_device, link, [&](int r) {
-    if (resource_wire_[r] < 0) {
-      resource_wire_[r] = input_.wires++;
+    if (resource_link_[r] < 0) {
+      resource_link_[r] = input_.shared_links++;
       touched_resources_.push_back(r);
     }
-    channel.wires.push_back({resource_wire_[r], static_cast<double>(bytes) / problem_.request().resources[r].bytes_per_s});
+    channel.shared_links.push_back({resource_link_[r], static_cast<double>(bytes) / problem_.request().resources[r].bytes_per_s});
   });
 }
 
@@ -83,7 +83,7 @@ void Evaluator::BuildExchange() {
   input_.decisions.clear();
   const int64_t decision_bytes = request.decision_bytes > 0 ? request.decision_bytes : request.report_bytes;
   double there_s = 0, back_s = 0;  // along the pipeline, for stages without a direct link
-  for (int s = 1; request.step_exchange && s < static_cast<int>(stages_.size()); ++s) {
+  for (int s = 1; request.coordinates_steps && s < static_cast<int>(stages_.size()); ++s) {
     there_s += HopSeconds(s - 1, s, decision_bytes);
     back_s += HopSeconds(s, s - 1, request.report_bytes);
     const DirectedLink to_first = problem_.link(stages_[s].device, stages_[0].device);
@@ -95,15 +95,15 @@ void Evaluator::BuildExchange() {
   }
 }
 
-// The wire of the messages that one stage sends another.
-int Evaluator::WireBetween(int from, int to) {
+// The shared link of the messages that one stage sends another.
+int Evaluator::SharedLinkBetween(int from, int to) {
   for (const int l : links_out_[std::min(from, to)]) {
     if (links_[l].dst == std::max(from, to)) return 2 * l + (from < to ? 0 : 1);
   }
   for (const TiedMessage& other : input_.tied) {
-    if (other.from == from && other.to == to && !other.channel.wires.empty()) return other.channel.wires.front().wire;
+    if (other.from == from && other.to == to && !other.channel.shared_links.empty()) return other.channel.shared_links.front().shared_link;
   }
-  return input_.wires++;
+  return input_.shared_links++;
 }
 
 void Evaluator::AddTied(int exchange, size_t sender, int to) {
@@ -113,23 +113,23 @@ void Evaluator::AddTied(int exchange, size_t sender, int to) {
   const bool reports = to == tied_[exchange].stages.front();
   TiedMessage message{.from = from, .to = to, .exchange = exchange, .before_report = reports};
   if (problem_.link(src, dst).bytes_per_s > 0) {
-    FillChannel(message.channel, WireBetween(from, to), src, dst, bytes);
+    FillChannel(message.channel, SharedLinkBetween(from, to), src, dst, bytes);
   } else {
     message.channel = {.used = true, .latency_s = ControlSeconds(from, to, bytes), .bytes = bytes};
   }
   input_.tied.push_back(std::move(message));
 }
 
-// A tied message shares its wires with others' piece by piece. No others on them: one will do.
+// A tied message takes turns on its shared links with others' piece by piece. No others on them: one will do.
 void Evaluator::CutTied() {
   constexpr int kMaxPieces = 16;
   constexpr int64_t kMinPieceBytes = 64 << 10;
   if (input_.tied.empty()) return;
-  wire_user_.assign(input_.wires, kNoSender);
+  link_user_.assign(input_.shared_links, kNoSender);
   const auto use = [&](const Channel& channel, int from, int to) {
     const int pair = from * static_cast<int>(stages_.size()) + to;
-    for (const WireUsage& wire : channel.wires) {
-      int& user = wire_user_[wire.wire];
+    for (const LinkOccupancy& use : channel.shared_links) {
+      int& user = link_user_[use.shared_link];
       user = user == kNoSender || user == pair ? pair : kManySenders;
     }
   };
@@ -139,8 +139,8 @@ void Evaluator::CutTied() {
   }
   for (const TiedMessage& message : input_.tied) use(message.channel, message.from, message.to);
   for (TiedMessage& message : input_.tied) {
-    const bool alone = std::none_of(message.channel.wires.begin(), message.channel.wires.end(),
-                                    [&](const WireUsage& wire) { return wire_user_[wire.wire] == kManySenders; });
+    const bool alone = std::none_of(message.channel.shared_links.begin(), message.channel.shared_links.end(),
+                                    [&](const LinkOccupancy& use) { return link_user_[use.shared_link] == kManySenders; });
     message.pieces = alone ? 1 : static_cast<int>(std::clamp<int64_t>(message.channel.bytes / kMinPieceBytes, 1, kMaxPieces));
   }
 }

@@ -9,7 +9,7 @@
 
 namespace fusionllm::scheduler {
 
-PlannedPipeline Evaluator::ToPlan(const Assignment& assignment, absl::string_view strategy) {
+PlannedPipeline Evaluator::ToPlan(const Assignment& assignment, absl::string_view planner) {
   const PlanRequest& request = problem_.request();
   const Evaluation evaluation = Evaluate(assignment, Effort::kFull);
   std::vector<int> depths, queued;
@@ -17,7 +17,7 @@ PlannedPipeline Evaluator::ToPlan(const Assignment& assignment, absl::string_vie
   Evaluation again;
   Prepare(assignment, true, again);  // the same stages and links, values listed
 
-  PlannedPipeline plan{.strategy = std::string(strategy),
+  PlannedPipeline plan{.strategy = std::string(planner),
                        .micro_batches = request.micro_batches,
                        .schedule = input_.schedule,
                        .predicted_step_s = evaluation.step_s};
@@ -108,10 +108,10 @@ StepModel Evaluator::DescribePipeline() {
   // What a codec was chosen for: between fast links there may be larger messages, which one would not send over a slow one.
   int64_t forward_bytes = 0, backward_bytes = 0;
   double forward_s = -1, backward_s = -1;
-  const auto take_slowest = [](const Channel& channel, double& most_s, int64_t& bytes) {
-    for (const WireUsage& use : channel.wires) {
-      if (use.hold_s <= most_s) continue;
-      most_s = use.hold_s;
+  const auto take_slowest = [](const Channel& channel, double& max_s, int64_t& bytes) {
+    for (const LinkOccupancy& use : channel.shared_links) {
+      if (use.hold_s <= max_s) continue;
+      max_s = use.hold_s;
       bytes = channel.bytes;
     }
   };
@@ -124,7 +124,7 @@ StepModel Evaluator::DescribePipeline() {
     const Device& device = request.devices[stages_[s].device];
     StageTiming& timing = input_.stages[s];
     timing.in_flight = stages_[s].in_flight;
-    timing.most_kept = stages_[s].most_in_flight;
+    timing.max_kept = stages_[s].max_in_flight;
     timing.weights_s = 0;
     for (int p = stages_[s].begin; p < stages_[s].end; ++p) {
       const std::vector<double>& weights_s = request.ops[problem_.op_at(p)].weights_s;
@@ -138,13 +138,13 @@ StepModel Evaluator::DescribePipeline() {
   const int first = stages_.front().device, last = stages_.back().device;
   if (forward_bytes > 0 && problem_.Connected(first, last)) {
     StageLink& around = pipeline.wrap_around;
-    const int wire = input_.wires;
-    input_.wires += 2;
-    FillChannel(around.forward, wire, last, first, forward_bytes);
-    FillChannel(around.backward, wire + 1, first, last, backward_bytes);
+    const int shared_link = input_.shared_links;
+    input_.shared_links += 2;
+    FillChannel(around.forward, shared_link, last, first, forward_bytes);
+    FillChannel(around.backward, shared_link + 1, first, last, backward_bytes);
   }
-  pipeline.wires.resize(input_.wires);
-  for (const int r : touched_resources_) pipeline.wires[resource_wire_[r]] = request.resources[r].name;
+  pipeline.shared_links.resize(input_.shared_links);
+  for (const int r : touched_resources_) pipeline.shared_links[resource_link_[r]] = request.resources[r].name;
   return pipeline;
 }
 

@@ -45,7 +45,7 @@ void Evaluator::SetTiedCodec(size_t exchange, size_t codec) {
   }
 }
 
-// Of the longest of its messages, each alone on the wire.
+// Of the longest of its messages, each alone on its link.
 double Evaluator::ExchangeSeconds(const TiedExchange& exchange) const {
   double longest_s = 0;
   for (size_t from = 0; from < exchange.stages.size(); ++from) {
@@ -71,16 +71,16 @@ void Evaluator::ChooseTiedCodecs(Evaluation& evaluation) {
         }
       }
     } else if (codecs.size() > 1) {
-      if (step_s < 0) step_s = LeastSeconds();
+      if (step_s < 0) step_s = MinSeconds();
       size_t chosen = tied_choices_[e].mildest;
-      double least_s = 0;
+      double min_s = 0;
       for (size_t c = tied_choices_[e].mildest; c < codecs.size(); ++c) {
         if (c > tied_choices_[e].mildest && evaluation.loss_cost + codecs[c].loss_cost > problem_.request().max_loss_cost) break;
         SetTiedCodec(e, c);
         const double cost_s = (step_s + ExchangeSeconds(tied_[e])) * (1 + kTimePerNat * (evaluation.loss_cost + codecs[c].loss_cost));
-        if (c > tied_choices_[e].mildest && cost_s > least_s * (1 - kWorthwhile)) continue;
+        if (c > tied_choices_[e].mildest && cost_s > min_s * (1 - kWorthwhile)) continue;
         chosen = c;
-        least_s = cost_s;
+        min_s = cost_s;
       }
       SetTiedCodec(e, chosen);
     }
@@ -89,7 +89,7 @@ void Evaluator::ChooseTiedCodecs(Evaluation& evaluation) {
 }
 
 // Where a site would send too much: harder codecs for what stages share, all of them one after the other, before links are squeezed.
-void Evaluator::SqueezeTied() {
+void Evaluator::CompressTied() {
   Evaluation unused;
   for (size_t e = 0; e < tied_.size(); ++e) {
     const size_t codecs = problem_.request().tied[tied_choices_[e].parameter].codecs.size();

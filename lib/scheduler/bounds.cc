@@ -134,7 +134,7 @@ class Components {
 // thus needs a link of rate r_j at most, for every j.
 
 // w_0, w_1, ...: the edges of the ops' spanning tree, ascending. A graph that does not hang together: noughts first.
-std::vector<double> LeastBytesOfCuts(const Problem& problem) {
+std::vector<double> MinBytesOfCuts(const Problem& problem) {
   struct Edge {
     double bytes;
     int a, b;
@@ -197,8 +197,8 @@ std::vector<double> RatesOfSpanningTree(const Problem& problem) {
 }
 
 // That any plan has: as many as were asked for, and as many as it takes until the largest devices together have what the job needs with
-// one micro-batch in flight. What stages need adds up to that or more (Problem::NeedAlone), as a refusal for memory says, too. Memory that
-// was lowered for a search proves nothing.
+// one micro-batch in flight. What stages need adds up to that or more (Problem::StandaloneBytes), as a refusal for memory says, too. Memory
+// that was lowered for a search proves nothing.
 int FewestStages(const Problem& problem) {
   const int asked = problem.min_stages(), most = std::max(1, problem.positions() - problem.first_cut() + 1);
   const PlanRequest& request = problem.request();
@@ -207,7 +207,7 @@ int FewestStages(const Problem& problem) {
   std::vector<int64_t> memories;
   for (const int device : problem.usable()) memories.push_back(problem.UsableMemory(device));
   std::sort(memories.rbegin(), memories.rend());
-  const int64_t whole = problem.NeedAlone(0, problem.positions());
+  const int64_t whole = problem.StandaloneBytes(0, problem.positions());
   int64_t together = 0;
   int stages = 0;
   while (stages < static_cast<int>(memories.size()) && together < whole) together += memories[stages++];
@@ -215,26 +215,26 @@ int FewestStages(const Problem& problem) {
   return together < whole ? asked : std::min(most, std::max(asked, stages));
 }
 
-LowerBound CutBytes(const Problem& problem, int stages, const std::vector<double>& least_bytes) {
+LowerBound CutBytes(const Problem& problem, int stages, const std::vector<double>& min_bytes) {
   LowerBound bound{.name = "cut-bytes"};
   if (stages < 2) {
     bound.why = "its memory does not rule out that one device runs the job alone, and then nothing need be sent";
     return bound;
   }
-  const double bytes = least_bytes[stages - 2], rate = FastestRate(problem);
+  const double bytes = min_bytes[stages - 2], rate = FastestRate(problem);
   bound.holds = true;
   bound.seconds = rate > 0 ? problem.request().micro_batches * bytes / rate : 0;
-  bound.why =
-      absl::StrFormat("%s at least%s: between two of them each of %s sends %s or more, over %s/s at most", base::Pluralize(stages, "stage"),
-                      stages > problem.min_stages()
-                          ? absl::StrCat(", since the job needs ", SizeText(static_cast<double>(problem.NeedAlone(0, problem.positions()))),
-                                         " with one micro-batch in flight")
-                          : "",
-                      base::Pluralize(problem.request().micro_batches, "micro-batch", "micro-batches"), SizeText(bytes), SizeText(rate));
+  bound.why = absl::StrFormat(
+      "%s at least%s: between two of them each of %s sends %s or more, over %s/s at most", base::Pluralize(stages, "stage"),
+      stages > problem.min_stages()
+          ? absl::StrCat(", since the job needs ", SizeText(static_cast<double>(problem.StandaloneBytes(0, problem.positions()))),
+                         " with one micro-batch in flight")
+          : "",
+      base::Pluralize(problem.request().micro_batches, "micro-batch", "micro-batches"), SizeText(bytes), SizeText(rate));
   return bound;
 }
 
-LowerBound SpanningTree(const Problem& problem, const std::vector<double>& least_bytes) {
+LowerBound SpanningTree(const Problem& problem, const std::vector<double>& min_bytes) {
   LowerBound bound{.name = "spanning-tree"};
   const size_t devices = problem.usable().size();
   if (static_cast<size_t>(problem.min_stages()) < devices) {
@@ -248,8 +248,8 @@ LowerBound SpanningTree(const Problem& problem, const std::vector<double>& least
   const std::vector<double> rates = RatesOfSpanningTree(problem);
   double slowest_s = 0, bytes = 0, rate = rates.front();
   for (size_t j = 0; j < rates.size(); ++j) {
-    if (rates[j] <= 0 || least_bytes[j] / rates[j] <= slowest_s) continue;
-    bytes = least_bytes[j];
+    if (rates[j] <= 0 || min_bytes[j] / rates[j] <= slowest_s) continue;
+    bytes = min_bytes[j];
     rate = rates[j];
     slowest_s = bytes / rate;
   }
@@ -262,13 +262,13 @@ LowerBound SpanningTree(const Problem& problem, const std::vector<double>& least
 
 }  // namespace
 
-double LeastBottleneckSeconds(const Problem& problem) {
+double MinBottleneckSeconds(const Problem& problem) {
   const std::vector<int> kinds = FastestOfEachClass(problem);
   return std::max(LargestOp(problem, kinds, 0).seconds, BalancedSeconds(problem, kinds, 0));
 }
 
 double LowerBoundSeconds(const Problem& problem) {
-  const double bottleneck_s = LeastBottleneckSeconds(problem);
+  const double bottleneck_s = MinBottleneckSeconds(problem);
   const double longest_s = LongestPathSeconds(problem, FastestOfEachClass(problem));
   return std::max(problem.request().micro_batches * bottleneck_s, longest_s) * kRounding + problem.request().step_overhead_s * kRounding;
 }
@@ -306,9 +306,9 @@ std::vector<LowerBound> LowerBounds(const Problem& problem) {
        .holds = true,
        .why = "one micro-batch down the longest path of the graph and back, each op on the device that is fastest at it"}};
   const int stages = FewestStages(problem);
-  const std::vector<double> least_bytes = stages > 1 ? LeastBytesOfCuts(problem) : std::vector<double>();
-  bounds.push_back(CutBytes(problem, stages, least_bytes));
-  bounds.push_back(SpanningTree(problem, least_bytes));
+  const std::vector<double> min_bytes = stages > 1 ? MinBytesOfCuts(problem) : std::vector<double>();
+  bounds.push_back(CutBytes(problem, stages, min_bytes));
+  bounds.push_back(SpanningTree(problem, min_bytes));
   for (LowerBound& bound : bounds) {
     if (bound.holds) bound.seconds = (bound.seconds + request.step_overhead_s) * kRounding;
   }

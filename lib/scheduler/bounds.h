@@ -30,6 +30,6 @@ const LowerBound* BindingBound(const std::vector<LowerBound>& bounds);
 double LowerBoundSeconds(const Problem& problem);
 
 // Seconds of one micro-batch in the busiest stage: the first two bounds without the factor. Where searches start.
-double LeastBottleneckSeconds(const Problem& problem);
+double MinBottleneckSeconds(const Problem& problem);
 
 }  // namespace fusionllm::scheduler

@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
@@ -69,7 +69,7 @@ TEST(BoundsTest, AJobThatNoDeviceHoldsAloneMustSend) {
   PlanRequest request = FourOps();
   request.memory_headroom = 0;
   const std::unique_ptr<Problem> roomy = ProblemOf(request);
-  const auto whole = static_cast<double>(roomy->NeedAlone(0, roomy->positions()));
+  const auto whole = static_cast<double>(roomy->StandaloneBytes(0, roomy->positions()));
   ASSERT_GT(whole, 1000);
   const auto with = [&](double share) {
     for (Device& device : request.devices)
@@ -164,7 +164,7 @@ TEST(BoundsTest, BoundsHoldWithAndWithoutRecomputationWhereItIsAChoice) {
 }
 
 // Codecs depend on what a plan's links have to hide behind, so that one that loses more may be the fastest.
-TEST(BoundsTest, NoStrategyIsFasterThanABoundOfAnothersPlan) {
+TEST(BoundsTest, NoPlannerIsFasterThanABoundOfAnothersPlan) {
   const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"fp16", 2, 2, 1e-3}, {"int8", 4, 4, 2e-2}, {"topk", 16, 16, 1e-1}});
   int beaten = 0, proven = 0;
   for (uint64_t seed = 1; seed <= 80; ++seed) {
@@ -172,10 +172,10 @@ TEST(BoundsTest, NoStrategyIsFasterThanABoundOfAnothersPlan) {
     const bool adaptive = seed % 5 != 0;
     request.codec_policy = adaptive ? &ladder : nullptr;
     std::vector<PlannedPipeline> plans;
-    for (const absl::string_view strategy : StrategyNames()) {
-      for (uint64_t draw = 1; draw <= (strategy == "random" ? 4 : 1); ++draw) {
+    for (const absl::string_view planner : PlannerNames()) {
+      for (uint64_t draw = 1; draw <= (planner == "random" ? 4 : 1); ++draw) {
         request.seed = draw;
-        const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+        const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, request);
         ASSERT_TRUE(outcome.ok()) << outcome.status();
         if (const auto* plan = std::get_if<PlannedPipeline>(&*outcome)) plans.push_back(*plan);
       }
@@ -207,10 +207,10 @@ TEST(BoundsTest, AlternativesAreWeighedWhenAsked) {
 }
 
 // The least simulated step of any assignment that is tried at random; infinite when none fits.
-double LeastStepOfRandomAssignments(const Problem& problem, uint64_t seed, int trials) {
+double MinStepOfRandomAssignments(const Problem& problem, uint64_t seed, int trials) {
   std::mt19937_64 draw(seed);
   Evaluator evaluator(problem);
-  double least_s = std::numeric_limits<double>::infinity();
+  double min_s = std::numeric_limits<double>::infinity();
   for (int trial = 0; trial < trials; ++trial) {
     const int span = problem.max_stages() - problem.min_stages() + 1;
     const int stages = problem.min_stages() + static_cast<int>(draw() % static_cast<uint64_t>(span));
@@ -223,9 +223,9 @@ double LeastStepOfRandomAssignments(const Problem& problem, uint64_t seed, int t
     assignment.begins.insert(assignment.begins.end(), cuts.begin(), cuts.begin() + stages - 1);
     std::sort(assignment.begins.begin(), assignment.begins.end());
     const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kFull);
-    if (evaluation.feasible()) least_s = std::min(least_s, evaluation.step_s);
+    if (evaluation.feasible()) min_s = std::min(min_s, evaluation.step_s);
   }
-  return least_s;
+  return min_s;
 }
 
 TEST(BoundsTest, NoPlanIsFasterThanABoundThatHolds) {
@@ -243,20 +243,20 @@ TEST(BoundsTest, NoPlanIsFasterThanABoundThatHolds) {
     ASSERT_TRUE(created.ok()) << created.status();
     if (std::holds_alternative<PlanError>(*created)) continue;
     const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
-    double least_s = LeastStepOfRandomAssignments(problem, seed, 50);
-    for (const char* strategy : {"exact", "equal-ops"}) {
-      const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, instance.request);
+    double min_s = MinStepOfRandomAssignments(problem, seed, 50);
+    for (const char* planner : {"exact", "equal-ops"}) {
+      const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, instance.request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       if (const auto* plan = std::get_if<PlannedPipeline>(&*outcome)) {
         EXPECT_GE(plan->gap, 0);
         EXPECT_LE(plan->lower_bound_s, plan->predicted_step_s);
-        least_s = std::min(least_s, plan->predicted_step_s);
+        min_s = std::min(min_s, plan->predicted_step_s);
       }
     }
     const std::vector<LowerBound> bounds = LowerBounds(problem);
     for (const LowerBound& bound : bounds) {
       if (bound.holds) {
-        EXPECT_LE(bound.seconds, least_s) << bound.name << ": " << bound.why;
+        EXPECT_LE(bound.seconds, min_s) << bound.name << ": " << bound.why;
       }
       held[bound.name] += bound.holds;
     }

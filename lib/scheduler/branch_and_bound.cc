@@ -17,7 +17,7 @@ struct BranchPrefix {
   double update_s = 0;           // of the run's first stage
   double way_s = 0;              // one micro-batch from the run's first stage to its last and back
   double alone_s = 0;            // the way to a stage and m micro-batches there
-  double repeats_s = 0;          // what the busiest stage or wire adds to the way through all of them
+  double repeats_s = 0;          // what the busiest stage or shared link adds to the way through all of them
   std::vector<Holding> held;     // by stage of the run: the way to it, how often what is behind it is waited for
 
   // With so much for one micro-batch behind the run.
@@ -35,7 +35,7 @@ constexpr int64_t kWorkPerSimulation = 300;  // segments looked at
 constexpr double kBoundRounding = 1 - 1e-9;
 
 struct Branch {
-  double least_s;
+  double min_s;
   int device, end;  // of the stage; the device as an index into usable()
   BranchPrefix prefix;
 };
@@ -52,7 +52,7 @@ BranchAndBound::BranchAndBound(const Problem& problem, Evaluator& evaluator, con
 bool BranchAndBound::Run(double slack, int64_t simulations) {
   slack_ = slack;
   exhausted_ = problem_.usable().size() > kMaxUsableDevices;
-  most_evaluations_ = evaluator_.evaluations() + simulations;
+  max_evaluations_ = evaluator_.evaluations() + simulations;
   bound_.emplace(problem_, best_.devices.empty() ? kInfinity : best_evaluation_.cost_s() / (1 + slack));
   bound_->LimitWork(simulations * kWorkPerSimulation);
   if (!exhausted_) Descend(0, BranchPrefix{});
@@ -73,9 +73,9 @@ void BranchAndBound::Consider(const Assignment& assignment) {
   }
 }
 
-bool BranchAndBound::Hopeless(double least_s) const {
+bool BranchAndBound::CanPrune(double min_s) const {
   return !best_.devices.empty() &&
-         (least_s + problem_.request().step_overhead_s) * (1 + slack_) >= best_evaluation_.cost_s() * kBoundRounding;
+         (min_s + problem_.request().step_overhead_s) * (1 + slack_) >= best_evaluation_.cost_s() * kBoundRounding;
 }
 
 // By the end of the stage that begins at `begin`: what it gets from the one before it.
@@ -113,8 +113,8 @@ bool BranchAndBound::Cross(const BranchPrefix& prefix, const CompletionBound::Tr
       longer.settled_s = std::max(longer.settled_s, longer.shared_s[r]);
     });
   };
-  if (traffic.lossy + traffic.lossless > 0) use(from, device, bound_->LeastBytes(traffic.lossy, traffic.lossless));
-  if (traffic.gradient > 0) use(device, from, bound_->LeastBytes(traffic.gradient, 0));
+  if (traffic.lossy + traffic.lossless > 0) use(from, device, bound_->MinBytes(traffic.lossy, traffic.lossless));
+  if (traffic.gradient > 0) use(device, from, bound_->MinBytes(traffic.gradient, 0));
   return true;
 }
 
@@ -133,9 +133,9 @@ bool BranchAndBound::Extend(const BranchPrefix& prefix, int begin, int end, int 
   return true;
 }
 
-double BranchAndBound::LeastSeconds(const BranchPrefix& prefix, int end, int device) {
+double BranchAndBound::MinSeconds(const BranchPrefix& prefix, int end, int device) {
   if (end == problem_.positions()) return prefix.StepSeconds(0);
-  const CompletionBound::Rest rest = bound_->After(end, used_ | 1u << device, device);
+  const CompletionBound::Completion rest = bound_->After(end, used_ | 1u << device, device);
   const bool chained = bound_->Chained(end);
   const double behind_s = chained ? prefix.update_s + prefix.way_s + rest.step_s : rest.step_s;
   return std::max(prefix.StepSeconds(chained ? rest.fill_s : 0), behind_s);
@@ -147,23 +147,23 @@ void BranchAndBound::Descend(int begin, const BranchPrefix& prefix) {
   const std::vector<CompletionBound::Traffic> traffic = TrafficInto(begin);
   std::vector<Branch> branches;
   for (int d = 0; d < static_cast<int>(problem_.usable().size()); ++d) {
-    if ((used_ >> d & 1) != 0 || bound_->Redundant(d, used_)) continue;
+    if ((used_ >> d & 1) != 0 || bound_->IsSymmetric(d, used_)) continue;
     const int device = problem_.usable()[d];
     for (int end = begin == 0 ? problem_.first_cut() : begin + 1; end <= n; ++end) {
       if (end == n ? chosen + 1 < problem_.min_stages() : chosen + 1 >= problem_.max_stages()) continue;
       bound_->AddWork(1);
       const double both_s = problem_.ForwardSeconds(begin, end, device) + problem_.BackwardSeconds(begin, end, device);
-      if (Hopeless(both_s * bound_->micro_batches())) break;  // longer ones only take longer
+      if (CanPrune(both_s * bound_->micro_batches())) break;  // longer ones only take longer
       Branch branch{.device = d, .end = end};
       if (!Extend(prefix, begin, end, device, traffic[end], branch.prefix)) continue;
-      branch.least_s = LeastSeconds(branch.prefix, end, d);
-      if (branch.least_s < kInfinity && !Hopeless(branch.least_s)) branches.push_back(std::move(branch));
+      branch.min_s = MinSeconds(branch.prefix, end, d);
+      if (branch.min_s < kInfinity && !CanPrune(branch.min_s)) branches.push_back(std::move(branch));
     }
   }
-  std::stable_sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) { return a.least_s < b.least_s; });
+  std::stable_sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) { return a.min_s < b.min_s; });
   for (const Branch& branch : branches) {
-    if (bound_->Spent() || evaluator_.evaluations() > most_evaluations_ || problem_.Stopped()) exhausted_ = true;
-    if (exhausted_ || Hopeless(branch.least_s)) break;
+    if (bound_->BudgetExhausted() || evaluator_.evaluations() > max_evaluations_ || problem_.Stopped()) exhausted_ = true;
+    if (exhausted_ || CanPrune(branch.min_s)) break;
     used_ |= 1u << branch.device;
     partial_.devices.push_back(problem_.usable()[branch.device]);
     partial_.begins.push_back(begin);

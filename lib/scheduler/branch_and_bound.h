@@ -33,12 +33,12 @@ class BranchAndBound {
   const Evaluation& evaluation() const { return best_evaluation_; }
 
  private:
-  bool Hopeless(double least_s) const;
+  bool CanPrune(double min_s) const;
   std::vector<CompletionBound::Traffic> TrafficInto(int begin) const;
   bool Extend(const BranchPrefix& prefix, int begin, int end, int device, const CompletionBound::Traffic& traffic,
               BranchPrefix& longer) const;
   bool Cross(const BranchPrefix& prefix, const CompletionBound::Traffic& traffic, int device, BranchPrefix& longer) const;
-  double LeastSeconds(const BranchPrefix& prefix, int end, int device);
+  double MinSeconds(const BranchPrefix& prefix, int end, int device);
   void Descend(int begin, const BranchPrefix& prefix);
 
   const Problem& problem_;
@@ -46,7 +46,7 @@ class BranchAndBound {
   Assignment partial_, best_;
   Evaluation best_evaluation_;
   std::optional<CompletionBound> bound_;  // of this pass
-  int64_t most_evaluations_ = 0;
+  int64_t max_evaluations_ = 0;
   double slack_ = 0;  // what is better by no more than this share is passed over
   bool exhausted_ = false;
   uint32_t used_ = 0;  // bits of indices into usable()

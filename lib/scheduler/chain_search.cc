@@ -47,7 +47,7 @@ std::vector<int> ChooseGrid(const Problem& problem, int limit) {
 }  // namespace
 
 ChainSearch::ChainSearch(const Problem& problem, int grid)
-    : problem_(problem), grid_(ChooseGrid(problem, grid)), least_bottleneck_s_(LeastBottleneckSeconds(problem)) {
+    : problem_(problem), grid_(ChooseGrid(problem, grid)), min_bottleneck_s_(MinBottleneckSeconds(problem)) {
   FillMemoryTables();
 }
 
@@ -164,8 +164,8 @@ double ChainSearch::CrossingSeconds(int grid, int src, int dst, double cap_s) co
       return;
     }
     const double dense_s = static_cast<double>(lossy + lossless) / link.bytes_per_s;
-    const double least_s = (static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless)) / link.bytes_per_s;
-    seconds += least_s > cap_s ? kInfinity : link.latency_s + std::min(dense_s, cap_s);
+    const double min_s = (static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless)) / link.bytes_per_s;
+    seconds += min_s > cap_s ? kInfinity : link.latency_s + std::min(dense_s, cap_s);
   };
   add(problem_.link(src, dst), problem_.LossyBytesAt(p), problem_.LosslessBytesAt(p));
   add(problem_.link(dst, src), problem_.GradientBytesAt(p), 0);
@@ -340,11 +340,11 @@ void ChainSearch::Sweep(bool may_skip, std::vector<Result>& results) {
   if (!Solve(kInfinity, may_skip, result)) return;
   keep(result);
   // The fill of the uncapped solution is a bound on every other's.
-  const double least_sum_s = result.sum_s;
+  const double min_sum_s = result.sum_s;
   double best_s = result.estimate_s;
-  double cap_s = std::max(least_bottleneck_s_, 1e-12), infeasible_s = 0;
+  double cap_s = std::max(min_bottleneck_s_, 1e-12), infeasible_s = 0;
   while (!Solve(cap_s, may_skip, result)) {
-    if (problem_.Stopped() || FillPlusBottleneck(least_sum_s, cap_s, m) >= best_s) return;
+    if (problem_.Stopped() || FillPlusBottleneck(min_sum_s, cap_s, m) >= best_s) return;
     infeasible_s = cap_s;
     cap_s *= 1.5;
   }
@@ -353,7 +353,7 @@ void ChainSearch::Sweep(bool may_skip, std::vector<Result>& results) {
     (Solve(middle_s, may_skip, result) ? high_s : low_s) = middle_s;
     cap_s = high_s;
   }
-  for (; FillPlusBottleneck(least_sum_s, cap_s, m) < best_s && !problem_.Stopped(); cap_s *= kCapStep) {
+  for (; FillPlusBottleneck(min_sum_s, cap_s, m) < best_s && !problem_.Stopped(); cap_s *= kCapStep) {
     if (!Solve(cap_s, may_skip, result)) continue;
     best_s = std::min(best_s, result.estimate_s);
     keep(result);

@@ -65,7 +65,7 @@ class ChainSearch {
 
   const Problem& problem_;
   std::vector<int> grid_;  // positions; 0 first, positions() last
-  double least_bottleneck_s_;
+  double min_bottleneck_s_;
   // By pair of grid points, as Evaluator would count them: bytes that do not depend on the depth, and bytes of one micro-batch in flight.
   std::vector<int64_t> fixed_bytes_, stash_bytes_;
   std::vector<int64_t> static_bytes_;           // the part of fixed_bytes_ that only grows with the segment

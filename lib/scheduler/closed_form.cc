@@ -20,8 +20,8 @@ ClosedForm::Crossing ClosedForm::CrossingOf(const CutTraffic& bytes, int src, in
     if (link.bytes_per_s <= 0) return kInfinity;
     const double dense_s = static_cast<double>(lossy + lossless) / link.bytes_per_s;
     if (dense_s <= cap_s) return dense_s;
-    const double least_s = (static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless)) / link.bytes_per_s;
-    return least_s > cap_s * kCapSlack ? kInfinity : cap_s;
+    const double min_s = (static_cast<double>(lossy) / problem_.max_ratio() + static_cast<double>(lossless)) / link.bytes_per_s;
+    return min_s > cap_s * kCapSlack ? kInfinity : cap_s;
   };
   const DirectedLink there = problem_.link(src, dst), back = problem_.link(dst, src);
   return {.latency_s = there.latency_s + back.latency_s,
@@ -118,14 +118,14 @@ int ClosedForm::FurthestEnd(int begin, int last, int device, double cap_s, int i
   return good;
 }
 
-int ClosedForm::BestCut(int begin, int furthest, int device, int next_device, double cap_s, double least_share) const {
+int ClosedForm::BestCut(int begin, int furthest, int device, int next_device, double cap_s, double min_share) const {
   const int low = std::max({begin + 1, furthest - kLookBack, begin == 0 ? problem_.first_cut() : 0});
-  const double least_s = least_share * StageSeconds(begin, furthest, device);
+  const double min_s = min_share * StageSeconds(begin, furthest, device);
   int best = -1;
   double best_cost = kInfinity;
   for (int cut = furthest; cut >= low; --cut) {
     const double stage_s = StageSeconds(begin, cut, device);
-    if (stage_s < least_s && best >= 0) break;
+    if (stage_s < min_s && best >= 0) break;
     const double cost = CrossingAt(cut, device, next_device, cap_s).seconds() / std::max(stage_s, 1e-12);
     if (cost < best_cost) {
       best = cut;

@@ -47,7 +47,7 @@ class ClosedForm {
   int FurthestEnd(int begin, int last, int device, double cap_s, int in_flight) const;
   // The cut in (begin, furthest] with the least crossing for each second of the stage, among those near `furthest` that leave the stage at
   // least such a share of its time there; further back only where none of these is carried. -1: none is.
-  int BestCut(int begin, int furthest, int device, int next_device, double cap_s, double least_share) const;
+  int BestCut(int begin, int furthest, int device, int next_device, double cap_s, double min_share) const;
 
  private:
   const Problem& problem_;

@@ -36,9 +36,9 @@ bool Interchangeable(const Problem& problem, int a, int b) {
 
 }  // namespace
 
-CompletionBound::CompletionBound(const Problem& problem, double most_s)
+CompletionBound::CompletionBound(const Problem& problem, double max_s)
     : problem_(problem),
-      most_s_(most_s),
+      max_s_(max_s),
       micro_batches_(problem.request().micro_batches),
       sets_(problem.usable().size() <= kMaxDeviceSets),
       adjacent_(problem.positions() + 1),
@@ -50,24 +50,24 @@ CompletionBound::CompletionBound(const Problem& problem, double most_s)
   // One message on its way and one waiting, each direction, at both ends.
   for (size_t cut = 0; cut < buffers_.size(); ++cut) {
     const Traffic& traffic = adjacent_[cut];
-    buffers_[cut] = 2 * static_cast<int64_t>(LeastBytes(traffic.lossy + traffic.gradient, traffic.lossless));
+    buffers_[cut] = 2 * static_cast<int64_t>(MinBytes(traffic.lossy + traffic.gradient, traffic.lossless));
   }
-  FindTwins();
+  FindSymmetricDevices();
 }
 
-void CompletionBound::FindTwins() {
+void CompletionBound::FindSymmetricDevices() {
   const std::vector<int>& usable = problem_.usable();
-  twin_before_.assign(usable.size(), -1);
+  symmetric_before_.assign(usable.size(), -1);
   for (size_t b = 1; b < usable.size(); ++b) {
-    for (size_t a = b; a-- > 0 && twin_before_[b] < 0;) {
-      if (Interchangeable(problem_, usable[a], usable[b])) twin_before_[b] = static_cast<int>(a);
+    for (size_t a = b; a-- > 0 && symmetric_before_[b] < 0;) {
+      if (Interchangeable(problem_, usable[a], usable[b])) symmetric_before_[b] = static_cast<int>(a);
     }
   }
 }
 
 CompletionBound::Segment CompletionBound::SegmentOf(int begin, int end, int device) const {
   Segment segment{.forward_s = problem_.ForwardSeconds(begin, end, device), .backward_s = problem_.BackwardSeconds(begin, end, device)};
-  if (!(segment.both_s() * micro_batches_ <= most_s_) || !problem_.Allowed(begin, end, device)) return segment;
+  if (!(segment.both_s() * micro_batches_ <= max_s_) || !problem_.Allowed(begin, end, device)) return segment;
   const PlanRequest& request = problem_.request();
   const int64_t room = problem_.UsableMemory(device) - problem_.StaticBytes(begin, end) - problem_.ScratchBound(begin, end) -
                        buffers_[begin] - buffers_[end];
@@ -96,9 +96,9 @@ CompletionBound::Crossing CompletionBound::CrossingOf(const Traffic& traffic, in
     crossing.both_s += bytes / link.bytes_per_s + link.latency_s;
     crossing.slowest_s = std::max(crossing.slowest_s, bytes / link.bytes_per_s);
   };
-  add(problem_.link(from, to), LeastBytes(traffic.lossy, traffic.lossless));
+  add(problem_.link(from, to), MinBytes(traffic.lossy, traffic.lossless));
   // Gradients of what only a lossless codec may touch are squeezed as the policy likes.
-  if (traffic.gradient > 0) add(problem_.link(to, from), LeastBytes(traffic.gradient, 0));
+  if (traffic.gradient > 0) add(problem_.link(to, from), MinBytes(traffic.gradient, 0));
   crossing.chained = traffic.gradient > 0;
   return crossing;
 }
@@ -108,37 +108,37 @@ double CompletionBound::Repeats(const Segment& segment) const {
   return (micro_batches_ - 1) * (both ? segment.both_s() : std::max(segment.forward_s, segment.backward_s));
 }
 
-CompletionBound::Rest CompletionBound::After(int cut, uint32_t used, int last) {
+CompletionBound::Completion CompletionBound::After(int cut, uint32_t used, int last) {
   if (cut == problem_.positions()) return {};
-  if (work_ >= most_work_) return {};
+  if (work_ >= max_work_) return {};
   const uint64_t set = sets_ ? used : 0;
   const uint64_t key = (set * problem_.usable().size() + last) * (problem_.positions() + 1) + cut;
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  const Rest rest = Search(cut, used, last);
-  if (work_ < most_work_) known_.emplace(key, rest);
+  const Completion rest = Search(cut, used, last);
+  if (work_ < max_work_) known_.emplace(key, rest);
   return rest;
 }
 
-CompletionBound::Rest CompletionBound::Search(int cut, uint32_t used, int last) {
-  if (problem_.Stopped()) most_work_ = work_;
+CompletionBound::Completion CompletionBound::Search(int cut, uint32_t used, int last) {
+  if (problem_.Stopped()) max_work_ = work_;
   const std::vector<int>& usable = problem_.usable();
   const int devices = static_cast<int>(usable.size());
   const int stages = std::popcount(used) + 1;  // with the next one
-  Rest best{kInfinity, kInfinity};
+  Completion best{kInfinity, kInfinity};
   for (int d = 0; d < devices; ++d) {
-    if (d == last || (sets_ && ((used >> d & 1) != 0 || Redundant(d, used)))) continue;
+    if (d == last || (sets_ && ((used >> d & 1) != 0 || IsSymmetric(d, used)))) continue;
     const Crossing crossing = CrossingOf(adjacent_[cut], usable[last], usable[d]);
     if (!crossing.possible) continue;
     for (int end = cut + 1; end <= problem_.positions(); ++end) {
       ++work_;
       const Segment segment = SegmentOf(cut, end, usable[d]);
-      if (segment.both_s() * micro_batches_ > most_s_) break;
+      if (segment.both_s() * micro_batches_ > max_s_) break;
       if (!segment.fits) continue;
-      if (work_ >= most_work_) return {};
+      if (work_ >= max_work_) return {};
       const bool whole = end == problem_.positions();
       if (sets_ && (whole ? stages < problem_.min_stages() : stages >= problem_.max_stages())) continue;
-      const Rest rest = whole ? Rest{} : After(end, sets_ ? used | 1u << d : 0, d);
-      if (rest.step_s > most_s_) continue;
+      const Completion rest = whole ? Completion{} : After(end, sets_ ? used | 1u << d : 0, d);
+      if (rest.step_s > max_s_) continue;
       const bool goes_on = whole || Chained(end);  // else what follows adds nothing to this stage's way
       const double behind_s = goes_on ? rest.fill_s : 0;
       const double way_s = segment.both_s() + behind_s;

@@ -2,7 +2,7 @@
 //
 // The rest of the ops goes to the rest of the devices in whatever way is fastest when stages interact only by the time that one micro-batch
 // takes along the pipeline and back. Then a step lasts at least
-//   for a stage or wire:  the way there and back of one micro-batch, and the stage or wire m times;
+//   for a stage or shared link: the way there and back of one micro-batch, and the stage or shared link m times;
 //   for a stage:          one micro-batch through everything behind it and back, and m - 1 of its forwards (or backwards; under GPipe
 //   both); for a stage that can hold only k micro-batches: that round trip once for every k of them.
 // Stages interact so along cuts where the op before is read by the op behind, with a gradient; across other cuts nothing is added up.
@@ -21,8 +21,8 @@ namespace fusionllm::scheduler {
 
 class CompletionBound {
  public:
-  // Segments that keep a device busy for longer than `most_s` in a step need not be considered (bounds are infinite then).
-  CompletionBound(const Problem& problem, double most_s);
+  // Segments that keep a device busy for longer than `max_s` in a step need not be considered (bounds are infinite then).
+  CompletionBound(const Problem& problem, double max_s);
 
   // A run of ops on a device; what it takes at least.
   struct Segment {
@@ -38,7 +38,7 @@ class CompletionBound {
     int64_t lossy = 0, lossless = 0, gradient = 0;
     void Add(const ChainValue& value);
   };
-  // One micro-batch to `to` and back; slowest_s: of the two wires.
+  // One micro-batch to `to` and back; slowest_s: of the two directions.
   struct Crossing {
     bool possible = true;
     bool chained = false;  // the stages wait for each other
@@ -46,44 +46,46 @@ class CompletionBound {
   };
   Crossing CrossingOf(const Traffic& traffic, int from, int to) const;
   // What a codec leaves of it at least.
-  double LeastBytes(int64_t lossy, int64_t lossless) const {
+  double MinBytes(int64_t lossy, int64_t lossless) const {
     return static_cast<double>(lossy) / problem_.max_direction_ratio() + static_cast<double>(lossless);
   }
 
-  struct Rest {
+  struct Completion {
     double fill_s = 0;  // one micro-batch across the cut, through the rest and back
     double step_s = 0;  // of a step, from the first forward behind the cut; the crossing counts
   };
   // Of ops from `cut` on, when `used` (bits of indices into Problem::usable()) have stages already, `last` (an index too) the last of them.
   // Infinite when there is no way; nought when the work has reached its limit, of which no more can be said.
-  Rest After(int cut, uint32_t used, int last);
+  Completion After(int cut, uint32_t used, int last);
 
-  // m - 1 times what a stage or wire is busy besides its part of one micro-batch's way.
+  // m - 1 times what a stage or shared link is busy besides its part of one micro-batch's way.
   double Repeats(const Segment& segment) const;
   // Whether the stages before and behind the cut wait for each other.
   bool Chained(int cut) const { return adjacent_[cut].gradient > 0; }
   // Whether the device is as good as one with a lower index that is not used either: both in turn give the same plans.
-  bool Redundant(int device, uint32_t used) const { return twin_before_[device] >= 0 && (used >> twin_before_[device] & 1) == 0; }
+  bool IsSymmetric(int device, uint32_t used) const {
+    return symmetric_before_[device] >= 0 && (used >> symmetric_before_[device] & 1) == 0;
+  }
 
   // Segments looked at, and how many may be.
   int64_t work() const { return work_; }
   void AddWork(int64_t steps) { work_ += steps; }
-  bool Spent() const { return work_ >= most_work_; }
-  void LimitWork(int64_t most) { most_work_ = most; }
+  bool BudgetExhausted() const { return work_ >= max_work_; }
+  void LimitWork(int64_t max_work) { max_work_ = max_work; }
   double micro_batches() const { return micro_batches_; }
 
  private:
-  void FindTwins();
-  Rest Search(int cut, uint32_t used, int last);
+  void FindSymmetricDevices();
+  Completion Search(int cut, uint32_t used, int last);
 
   const Problem& problem_;
-  const double most_s_, micro_batches_;
+  const double max_s_, micro_batches_;
   const bool sets_;
-  std::vector<Traffic> adjacent_;  // by cut: of values made just before it and read just behind it
-  std::vector<int64_t> buffers_;   // by cut: what these need in memory on either side
-  std::vector<int> twin_before_;   // by device: the one before it that nothing tells apart from it; -1: none
-  absl::flat_hash_map<uint64_t, Rest> known_;
-  int64_t work_ = 0, most_work_ = 0;
+  std::vector<Traffic> adjacent_;      // by cut: of values made just before it and read just behind it
+  std::vector<int64_t> buffers_;       // by cut: what these need in memory on either side
+  std::vector<int> symmetric_before_;  // by device: the one before it that nothing tells apart from it; -1: none
+  absl::flat_hash_map<uint64_t, Completion> known_;
+  int64_t work_ = 0, max_work_ = 0;
 };
 
 }  // namespace fusionllm::scheduler

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
@@ -80,10 +80,10 @@ TEST(DirectedLinksTest, PairsOrSitesGiveTheSamePlan) {
   PlanRequest sites = pairs;
   testing::LinkSites(pairs, 125e6, 1e-3, 2.5e6, 0.04);
   testing::JoinSites(sites, 125e6, 1e-3, 2.5e6, 0.04);
-  for (const char* strategy : {"op-fence", "equal-ops", "dt-fm"}) {
-    const auto a = MakePlan(strategy, pairs), b = MakePlan(strategy, sites);
+  for (const char* planner : {"op-fence", "equal-ops", "dt-fm"}) {
+    const auto a = MakePlan(planner, pairs), b = MakePlan(planner, sites);
     ASSERT_TRUE(a.ok() && b.ok());
-    EXPECT_EQ(std::get<PlannedPipeline>(*a), std::get<PlannedPipeline>(*b)) << strategy;
+    EXPECT_EQ(std::get<PlannedPipeline>(*a), std::get<PlannedPipeline>(*b)) << planner;
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
 
@@ -31,14 +31,14 @@ PlanRequest TwoNearSites() {
 }
 
 TEST(EgressCodecsTest, TheMildestThatKeepsToTheLimitIsTaken) {
-  for (const char* strategy : {"op-fence", "exact", "equal-ops"}) {
-    SCOPED_TRACE(strategy);
+  for (const char* planner : {"op-fence", "exact", "equal-ops"}) {
+    SCOPED_TRACE(planner);
     PlanRequest request = TwoNearSites();
-    EXPECT_EQ(std::get<PlannedPipeline>(*MakePlan(strategy, request)).links[0].codec, "fp32");
+    EXPECT_EQ(std::get<PlannedPipeline>(*MakePlan(planner, request)).links[0].codec, "fp32");
     for (const auto& [limit, codec] :
          std::map<int64_t, std::string>{{4'100'000, "fp32"}, {2'100'000, "fp16"}, {1'100'000, "int8"}, {300'000, "topk"}}) {
       request.max_egress_bytes = limit;
-      const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+      const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       ASSERT_TRUE(std::holds_alternative<PlannedPipeline>(*outcome)) << limit << ": " << std::get<PlanError>(*outcome).message;
       const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "lib/scheduler/assignment.h"
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
 
@@ -15,12 +15,12 @@ namespace fusionllm::scheduler {
 namespace {
 
 // Devices and cuts by chance; links, memory and pins may forbid it.
-Assignment DrawAssignment(const Problem& problem, grid::Draws& draws) {
+Assignment DrawAssignment(const Problem& problem, grid::Rng& rng) {
   std::vector<int> devices = problem.usable(), cuts(problem.positions() - problem.first_cut());
   std::iota(cuts.begin(), cuts.end(), problem.first_cut());
-  draws.Shuffle(devices);
-  draws.Shuffle(cuts);
-  const size_t stages = 1 + draws.Below(static_cast<int>(std::min(devices.size(), cuts.size() + 1)));
+  rng.Shuffle(devices);
+  rng.Shuffle(cuts);
+  const size_t stages = 1 + rng.Below(static_cast<int>(std::min(devices.size(), cuts.size() + 1)));
   devices.resize(stages);
   cuts.resize(stages - 1);
   std::sort(cuts.begin(), cuts.end());
@@ -38,9 +38,9 @@ TEST(EvaluatorTest, CutoffGivesBoundAboveAndCostBelow) {
     if (std::holds_alternative<PlanError>(*created)) continue;
     const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
     Evaluator evaluator(problem);
-    grid::Draws draws(seed);
+    grid::Rng rng(seed);
     for (int i = 0; i < 4; ++i) {
-      const Assignment assignment = DrawAssignment(problem, draws);
+      const Assignment assignment = DrawAssignment(problem, rng);
       for (const Effort effort : {Effort::kQuick, Effort::kFull}) {
         const Evaluation whole = evaluator.Evaluate(assignment, effort);
         if (!whole.feasible()) continue;

@@ -7,8 +7,8 @@
 #include "lib/scheduler/branch_and_bound.h"
 #include "lib/scheduler/op_order.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -29,7 +29,7 @@ Assignment OpFencesAnswer(const Problem& problem) {
   return ContiguousAssignment(request, OpFencesStages(problem, request));
 }
 
-class Exact final : public Strategy {
+class Exact final : public Planner {
  public:
   absl::string_view name() const override { return "exact"; }
 
@@ -74,6 +74,6 @@ class Exact final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> MakeExact() { return std::make_unique<Exact>(); }
+std::unique_ptr<Planner> MakeExact() { return std::make_unique<Exact>(); }
 
 }  // namespace fusionllm::scheduler

@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/pluralize.h"
+#include "lib/scheduler/bottlenecks.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/simulation.h"
-#include "lib/scheduler/step_limits.h"
 #include "lib/scheduler/text_format.h"
 
 namespace fusionllm::scheduler {
@@ -19,7 +19,7 @@ namespace {
 // "+3.1%", "82 times as long (3.9 s)", "2.1 times as long to an equal loss (a step of 0.7 s)", or why that cannot be.
 std::string Effect(const Evaluation& other, const Evaluation& base) {
   constexpr double kFarLonger = 2;
-  switch (other.verdict) {
+  switch (other.feasibility) {
     case Evaluation::Feasibility::kTooMuchMemory:
       return "not enough memory";
     case Evaluation::Feasibility::kDisconnected:
@@ -61,7 +61,7 @@ class Alternatives {
     Evaluation best_evaluation;
     std::string place;
     const auto consider = [&](const Assignment& other, const std::string& what) {
-      if (!problem_.MayHave(other.devices.size())) return;
+      if (!problem_.AllowsStages(other.devices.size())) return;
       const Evaluation evaluation = evaluator_.Evaluate(other, Effort::kFull);
       if (!evaluation.feasible()) return;
       if (!place.empty() && !Better(evaluation, other.devices.size(), best_evaluation, best.devices.size())) return;
@@ -110,12 +110,12 @@ class Alternatives {
   std::string LimitOf(const Assignment& assignment) {
     constexpr int kProbed = 3;
     const PlannedPipeline plan = evaluator_.ToPlan(assignment, "");
-    const Simulation simulation = Simulate(plan.pipeline.input, plan.pipeline.wires);
-    const std::vector<Limit> limits = FindLimits(plan.pipeline.input, simulation, kProbed);
+    const Simulation simulation = Simulate(plan.pipeline.input, plan.pipeline.shared_links);
+    const std::vector<Bottleneck> bottlenecks = FindBottlenecks(plan.pipeline.input, simulation, kProbed);
     std::vector<std::string> devices, tied;
     for (const PlannedStage& stage : plan.stages) devices.push_back(stage.device_names[0]);
     for (const TiedExchange& exchange : plan.tied) tied.push_back(exchange.parameter);
-    return limits.empty() ? "nothing" : NameOf(limits[0], simulation, devices, tied);
+    return bottlenecks.empty() ? "nothing" : NameOf(bottlenecks[0], simulation, devices, tied);
   }
   std::string WithCut(size_t stage, int begin) {
     Assignment other = assignment_;
@@ -162,46 +162,46 @@ class LinkSentence {
 
   std::string Direction(bool forward) {
     const double latency_s = forward ? link_.forward_latency_s : link_.backward_latency_s;
-    const double wire_s = std::max(0.0, (forward ? link_.forward_s : link_.backward_s) - latency_s);
+    const double transfer_s = std::max(0.0, (forward ? link_.forward_s : link_.backward_s) - latency_s);
     const auto bytes = static_cast<double>(forward ? link_.forward_wire_bytes : link_.backward_wire_bytes);
     std::string text = absl::StrFormat("%s %s", TrafficText(bytes), forward ? "forward" : "back");
-    if (wire_s > 0) absl::StrAppendFormat(&text, " at %s/s, %s", TrafficText(bytes / wire_s), DurationText(wire_s));
+    if (transfer_s > 0) absl::StrAppendFormat(&text, " at %s/s, %s", TrafficText(bytes / transfer_s), DurationText(transfer_s));
     absl::StrAppendFormat(&text, " and %s of latency", DurationText(latency_s));
     if (plan_.micro_batches > 1) {
-      absl::StrAppendFormat(&text, " (%s for all %d)", DurationText(wire_s * plan_.micro_batches + latency_s), plan_.micro_batches);
+      absl::StrAppendFormat(&text, " (%s for all %d)", DurationText(transfer_s * plan_.micro_batches + latency_s), plan_.micro_batches);
     }
-    busiest_s_ = std::max(busiest_s_, wire_s);
-    if (const auto [line, seconds] = BusiestLine(forward); seconds > wire_s * kClearly) {
-      absl::StrAppendFormat(&text, ", %s with all else that crosses %s", DurationText(seconds), line);
+    busiest_s_ = std::max(busiest_s_, transfer_s);
+    if (const auto [name, seconds] = BusiestSharedLink(forward); seconds > transfer_s * kClearly) {
+      absl::StrAppendFormat(&text, ", %s with all else that crosses %s", DurationText(seconds), name);
       busiest_s_ = std::max(busiest_s_, seconds);
     }
     return text;
   }
 
-  // The shared wire of that direction which all links together keep busy longest, for one micro-batch.
-  std::pair<std::string, double> BusiestLine(bool forward) const {
+  // The shared link of that direction which all links together keep busy longest, for one micro-batch.
+  std::pair<std::string, double> BusiestSharedLink(bool forward) const {
     const PipelineInput& input = plan_.pipeline.input;
     std::pair<std::string, double> busiest;
     for (const StageLink& own : input.links) {
       if (own.src != link_.src_stage || own.dst != link_.dst_stage) continue;
-      for (const WireUsage& use : (forward ? own.forward : own.backward).wires) {
-        if (plan_.pipeline.wires[use.wire].empty()) continue;
+      for (const LinkOccupancy& use : (forward ? own.forward : own.backward).shared_links) {
+        if (plan_.pipeline.shared_links[use.shared_link].empty()) continue;
         double seconds = 0;
         for (const StageLink& other : input.links) {
           for (const Channel* channel : {&other.forward, &other.backward}) {
-            for (const WireUsage& shared : channel->wires) seconds += shared.wire == use.wire ? shared.hold_s : 0;
+            for (const LinkOccupancy& shared : channel->shared_links) seconds += shared.shared_link == use.shared_link ? shared.hold_s : 0;
           }
         }
-        if (seconds > busiest.second) busiest = {plan_.pipeline.wires[use.wire], seconds};
+        if (seconds > busiest.second) busiest = {plan_.pipeline.shared_links[use.shared_link], seconds};
       }
     }
     return busiest;
   }
 
-  // Where others cross the line the codec was chosen for a part of its rate.
+  // Where others cross the shared link the codec was chosen for a part of its rate.
   std::string Share() const {
-    const double wire_s = link_.forward_s - link_.forward_latency_s;
-    const double rate = wire_s > 0 ? static_cast<double>(link_.forward_wire_bytes) / wire_s : 0;
+    const double transfer_s = link_.forward_s - link_.forward_latency_s;
+    const double rate = transfer_s > 0 ? static_cast<double>(link_.forward_wire_bytes) / transfer_s : 0;
     if (link_.forward_share_bytes_per_s <= 0 || link_.forward_share_bytes_per_s * kClearly > rate) return "";
     return absl::StrFormat(" (at its share of the line, %s/s)", TrafficText(link_.forward_share_bytes_per_s));
   }

@@ -4,10 +4,10 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
-#include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_cost.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/plan_error_reasons.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -43,7 +43,7 @@ std::vector<int> Declared(const Problem& problem, int stages) { return {problem.
 
 std::vector<int> Shuffled(const Problem& problem, int stages) {
   std::vector<int> devices = problem.usable();
-  grid::Draws(problem.request().seed).Shuffle(devices);
+  grid::Rng(problem.request().seed).Shuffle(devices);
   devices.resize(stages);
   return devices;
 }
@@ -78,19 +78,19 @@ std::vector<int> AlongTheCheapestPath(const Problem& problem, int stages) {
   return order;
 }
 
-class FixedRule final : public Strategy {
+class FixedRule final : public Planner {
  public:
   using Rule = std::vector<int> (*)(const Problem&, int stages);
-  FixedRule(absl::string_view name, Rule order, Rule cut, size_t most_devices = std::numeric_limits<size_t>::max())
-      : name_(name), order_(order), cut_(cut), most_devices_(most_devices) {}
+  FixedRule(absl::string_view name, Rule order, Rule cut, size_t max_devices = std::numeric_limits<size_t>::max())
+      : name_(name), order_(order), cut_(cut), max_devices_(max_devices) {}
   absl::string_view name() const override { return name_; }
 
  protected:
   std::variant<Assignment, PlanError> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
-    if (problem.usable().size() > most_devices_) {
+    if (problem.usable().size() > max_devices_) {
       return PlanError{
           plan_errors::kTooManyDevices,
-          absl::StrFormat("the planner %s is for at most %d devices, there are %d", name_, most_devices_, problem.usable().size()),
+          absl::StrFormat("the planner %s is for at most %d devices, there are %d", name_, max_devices_, problem.usable().size()),
           {}};
     }
     const int stages = problem.max_stages();
@@ -103,14 +103,14 @@ class FixedRule final : public Strategy {
  private:
   absl::string_view name_;
   Rule order_, cut_;
-  size_t most_devices_;
+  size_t max_devices_;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> MakeEqualOps() { return std::make_unique<FixedRule>("equal-ops", Declared, CutByCount); }
-std::unique_ptr<Strategy> MakeEqualCompute() { return std::make_unique<FixedRule>("equal-compute", Declared, CutByFlops); }
-std::unique_ptr<Strategy> MakeDtFm() { return std::make_unique<FixedRule>("dt-fm", AlongTheCheapestPath, CutByCount, kMaxHops); }
-std::unique_ptr<Strategy> MakeRandom() { return std::make_unique<FixedRule>("random", Shuffled, CutByCount); }
+std::unique_ptr<Planner> MakeEqualOps() { return std::make_unique<FixedRule>("equal-ops", Declared, CutByCount); }
+std::unique_ptr<Planner> MakeEqualCompute() { return std::make_unique<FixedRule>("equal-compute", Declared, CutByFlops); }
+std::unique_ptr<Planner> MakeDtFm() { return std::make_unique<FixedRule>("dt-fm", AlongTheCheapestPath, CutByCount, kMaxHops); }
+std::unique_ptr<Planner> MakeRandom() { return std::make_unique<FixedRule>("random", Shuffled, CutByCount); }
 
 }  // namespace fusionllm::scheduler

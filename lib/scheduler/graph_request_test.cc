@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lib/models/gpt2/graph.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
@@ -29,11 +29,11 @@ PlanRequest SmallGpt() {
   return request;
 }
 
-TEST(GraphRequestTest, EveryStrategyPlansARealModel) {
+TEST(GraphRequestTest, EveryPlannerPlansARealModel) {
   const PlanRequest request = SmallGpt();
   ASSERT_TRUE(Validate(request).ok()) << Validate(request);
-  for (absl::string_view strategy : {"op-fence", "equal-ops", "equal-compute"}) {
-    const auto outcome = MakePlan(strategy, request);
+  for (absl::string_view planner : {"op-fence", "equal-ops", "equal-compute"}) {
+    const auto outcome = MakePlan(planner, request);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     ASSERT_TRUE(std::holds_alternative<PlannedPipeline>(*outcome)) << std::get<PlanError>(*outcome).message;
     const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);

@@ -22,12 +22,11 @@ constexpr double kNearTheBest = 1.25;
 constexpr int kBisections = 24;
 constexpr double kCloseCaps = 1.005;
 constexpr double kEndless = 1e12;
-constexpr double kShareOfMemory = 0.85;  // Fill::least_share where memory is what is short
+constexpr double kShareOfMemory = 0.85;  // Fill::min_share where memory is what is short
 
 }  // namespace
 
-GreedyPacking::GreedyPacking(const Problem& problem)
-    : problem_(problem), form_(problem), least_bottleneck_s_(LeastBottleneckSeconds(problem)) {
+GreedyPacking::GreedyPacking(const Problem& problem) : problem_(problem), form_(problem), min_bottleneck_s_(MinBottleneckSeconds(problem)) {
   const int n = problem.positions();
   std::vector<std::pair<int64_t, int>> alive;
   for (int p = problem.first_cut(); p < n; ++p) alive.push_back({problem.LossyBytesAt(p) + problem.LosslessBytesAt(p), p});
@@ -176,7 +175,7 @@ bool GreedyPacking::Run(const Fill& fill, Assignment& assignment) {
     const int next = meets_pin ? pinned_at(end) : NextDevice(fill, device, std::max(end, problem_.first_cut()));
     if (next < 0) return false;
     if (!useless) {
-      const int cut = forced || meets_pin ? end : form_.BestCut(begin, end, device, next, fill.cap_s, fill.least_share);
+      const int cut = forced || meets_pin ? end : form_.BestCut(begin, end, device, next, fill.cap_s, fill.min_share);
       if (cut < 0) return false;
       assignment.begins.push_back(begin);
       assignment.devices.push_back(device);
@@ -201,7 +200,7 @@ bool GreedyPacking::Place(std::span<const int> devices, const Fill& fill, bool a
       continue;
     }
     const bool done = end == n;
-    const int cut = done ? n : i + 1 < count ? form_.BestCut(begin, end, device, devices[i + 1], fill.cap_s, fill.least_share) : -1;
+    const int cut = done ? n : i + 1 < count ? form_.BestCut(begin, end, device, devices[i + 1], fill.cap_s, fill.min_share) : -1;
     if (cut < 0 || !problem_.Allowed(begin, cut, device)) return false;
     assignment.begins.push_back(begin);
     assignment.devices.push_back(device);
@@ -242,13 +241,13 @@ void GreedyPacking::RecutAtDepth(std::span<const int> devices, int deepest, std:
   const int count = static_cast<int>(devices.size());
   const bool all = count <= problem_.min_stages();
   Fill fill{.expected_stages = count, .deepest = deepest};
-  if (deepest > 1) fill.least_share = kShareOfMemory;
+  if (deepest > 1) fill.min_share = kShareOfMemory;
   Assignment assignment;
   const auto place = [&](double cap_s) {
     fill.cap_s = cap_s;
     return Place(devices, fill, all, assignment);
   };
-  double high_s = std::max(least_bottleneck_s_, 1e-12), low_s = high_s;
+  double high_s = std::max(min_bottleneck_s_, 1e-12), low_s = high_s;
   while (!place(high_s)) {
     low_s = high_s;
     high_s *= 2;
@@ -327,7 +326,7 @@ double GreedyPacking::Try(const Fill& fill) {
   // With memory for one micro-batch in flight stages are few and wait for each other; one in full flow has many. The best may lie between.
   Fill deeper = fill;
   deeper.expected_stages = static_cast<int>(assignment.devices.size());
-  deeper.least_share = kShareOfMemory;
+  deeper.min_share = kShareOfMemory;
   double best_s = Keep(std::move(assignment), fill);
   while (!fits && deeper.deepest < problem_.request().micro_batches) {
     deeper.deepest += std::max(1, deeper.deepest / 2);
@@ -343,7 +342,7 @@ double GreedyPacking::Try(const Fill& fill) {
 void GreedyPacking::Sweep(Fill fill, double from_s, double to_s, double ratio) {
   int worse = 0;
   double best_s = kInfinity;
-  for (fill.cap_s = from_s; fill.cap_s >= to_s && worse < kWorseInARow && work_ < most_work_; fill.cap_s /= ratio) {
+  for (fill.cap_s = from_s; fill.cap_s >= to_s && worse < kWorseInARow && work_ < max_work_; fill.cap_s /= ratio) {
     if (problem_.Stopped()) return;
     const double estimate_s = Try(fill);
     worse = estimate_s == kInfinity || estimate_s > kWorse * best_s ? worse + 1 : 0;
@@ -351,20 +350,20 @@ void GreedyPacking::Sweep(Fill fill, double from_s, double to_s, double ratio) {
   }
 }
 
-std::vector<EstimatedPlan> GreedyPacking::Plans(size_t limit, int64_t most_work) {
-  most_work_ = work_ + most_work;
+std::vector<EstimatedPlan> GreedyPacking::Plans(size_t limit, int64_t max_work) {
+  max_work_ = work_ + max_work;
   found_.clear();
   const std::vector<int> starts = Starts();
   const double slowest = *std::max_element(slowness_of_.begin(), slowness_of_.end());
   for (int start : starts) {
-    for (double threshold : Thresholds()) Sweep({.group = start, .slowest = threshold}, slowest, least_bottleneck_s_, kCoarse);
+    for (double threshold : Thresholds()) Sweep({.group = start, .slowest = threshold}, slowest, min_bottleneck_s_, kCoarse);
   }
   SortFound(kMaxFound);
   const size_t refined = std::min(kRefined, found_.size());
   for (size_t i = 0; i < refined; ++i) {
     Fill fill = found_[i].fill;
     fill.expected_stages = fill.deepest = 1;
-    fill.least_share = Fill{}.least_share;
+    fill.min_share = Fill{}.min_share;
     Sweep(fill, fill.cap_s * kCoarse, fill.cap_s / kCoarse, kFine);
   }
   SortFound(kMaxFound);

@@ -28,8 +28,8 @@ class GreedyPacking {
   explicit GreedyPacking(const Problem& problem);
 
   // Plans with a permitted number of stages, no two alike, at most `limit`: of those whose estimates are near the best one for each number
-  // of stages, best estimate first, then the others. Stops early when work() passes `most_work`, or when the plan is not wanted any more.
-  std::vector<EstimatedPlan> Plans(size_t limit, int64_t most_work);
+  // of stages, best estimate first, then the others. Stops early when work() passes `max_work`, or when the plan is not wanted any more.
+  std::vector<EstimatedPlan> Plans(size_t limit, int64_t max_work);
 
   // Cuts for devices in a given order, no worse than as many ops for each; those that nothing is left for go without a stage as far as the
   // job lets them.
@@ -54,7 +54,7 @@ class GreedyPacking {
     // counted, up to so many.
     int expected_stages = 1;
     int deepest = 1;
-    double least_share = 0.5;  // of what a device could do, that a cut in a better place may leave it
+    double min_share = 0.5;  // of what a device could do, that a cut in a better place may leave it
   };
   struct Found {
     EstimatedPlan plan;
@@ -88,7 +88,7 @@ class GreedyPacking {
 
   const Problem& problem_;
   ClosedForm form_;
-  double least_bottleneck_s_;
+  double min_bottleneck_s_;
   int typical_position_ = 0;  // a cut with the median number of bytes alive
   std::vector<Group> groups_;
   std::vector<int> by_speed_;        // groups, those of the highest speed together first
@@ -101,7 +101,7 @@ class GreedyPacking {
   size_t fastest_left_ = 0;  // index into by_speed_
   std::vector<Found> found_;
   int64_t work_ = 0;
-  int64_t most_work_ = 0;
+  int64_t max_work_ = 0;
 };
 
 }  // namespace fusionllm::scheduler

@@ -37,10 +37,10 @@ class Search {
     if (!Solve(kInfinity, cut)) return cuts;
     keep(cut);
     const int m = problem_.request().micro_batches;
-    const double least_sum_s = sum_s_;  // the fill of the uncapped solution is a bound on every other's
+    const double min_sum_s = sum_s_;  // the fill of the uncapped solution is a bound on every other's
     double best_s = cut.estimate_s, together = 0;
     for (const std::vector<double>& seconds : seconds_) together += 1 / std::max(seconds.back(), 1e-12);
-    for (double cap_s = 1 / together; FillPlusBottleneck(least_sum_s, cap_s, m) < best_s && !problem_.Stopped(); cap_s *= kCapStep) {
+    for (double cap_s = 1 / together; FillPlusBottleneck(min_sum_s, cap_s, m) < best_s && !problem_.Stopped(); cap_s *= kCapStep) {
       if (!Solve(cap_s, cut)) continue;
       best_s = std::min(best_s, cut.estimate_s);
       keep(cut);
@@ -53,29 +53,29 @@ class Search {
  private:
   bool Solve(double cap_s, IdealCut& cut) {
     const size_t stages = devices_.size(), all = ideals_.size();
-    std::vector<std::vector<double>> least_s(stages, std::vector<double>(all, kInfinity));
+    std::vector<std::vector<double>> min_s(stages, std::vector<double>(all, kInfinity));
     std::vector<std::vector<int>> from(stages, std::vector<int>(all, -1));
     for (size_t i = 0; i < all; ++i) {
       // Placeholders alone are no stage; their own time, that of reading data, is not in the sums of ideals.
       const bool enough = ideals_[i].count >= problem_.first_cut() && (stages > 1 || i + 1 == all);
-      if (enough && seconds_[0][i] <= cap_s * kCutSlack) least_s[0][i] = seconds_[0][i];
+      if (enough && seconds_[0][i] <= cap_s * kCutSlack) min_s[0][i] = seconds_[0][i];
     }
     for (size_t s = 1; s < stages; ++s) {
       for (size_t i = 0; i + 1 < all; ++i) {
-        if (least_s[s - 1][i] == kInfinity) continue;
-        const double arrived_s = least_s[s - 1][i] + form_.CrossingOf(ideals_[i].bytes, devices_[s - 1], devices_[s], cap_s).seconds();
+        if (min_s[s - 1][i] == kInfinity) continue;
+        const double arrived_s = min_s[s - 1][i] + form_.CrossingOf(ideals_[i].bytes, devices_[s - 1], devices_[s], cap_s).seconds();
         if (arrived_s == kInfinity) continue;
         for (size_t j = s + 1 < stages ? i + 1 : all - 1; j < all; ++j) {
           const double stage_s = seconds_[s][j] - seconds_[s][i];
-          if (stage_s > cap_s * kCutSlack || arrived_s + stage_s >= least_s[s][j] || ideals_[j].count == ideals_[i].count) continue;
+          if (stage_s > cap_s * kCutSlack || arrived_s + stage_s >= min_s[s][j] || ideals_[j].count == ideals_[i].count) continue;
           if (!Holds(ideals_[j], ideals_[i])) continue;
-          least_s[s][j] = arrived_s + stage_s;
+          min_s[s][j] = arrived_s + stage_s;
           from[s][j] = static_cast<int>(i);
         }
       }
     }
-    if (least_s.back().back() == kInfinity) return false;
-    Read(from, least_s.back().back(), cap_s, cut);
+    if (min_s.back().back() == kInfinity) return false;
+    Read(from, min_s.back().back(), cap_s, cut);
     return true;
   }
 

@@ -29,7 +29,7 @@ class Enumeration {
     }
   }
 
-  std::optional<std::vector<Ideal>> All(size_t most) {
+  std::optional<std::vector<Ideal>> All(size_t max) {
     const int placeholders = problem_.first_cut() - 1;
     Ideal first{.ops = std::vector<uint64_t>(problem_.positions() / kWordBits + 1, 0)};
     for (int p = 0; p < placeholders; ++p) AddTo(first, p);
@@ -41,7 +41,7 @@ class Enumeration {
           std::vector<uint64_t> ops = ideals[i].ops;
           Add(ops, p);
           if (!known.try_emplace(std::move(ops), ideals.size()).second) continue;
-          if (ideals.size() >= most) return std::nullopt;
+          if (ideals.size() >= max) return std::nullopt;
           Ideal larger = ideals[i];
           larger.parent = static_cast<int>(i);
           larger.added = p;
@@ -87,7 +87,7 @@ class Enumeration {
 
 }  // namespace
 
-std::optional<std::vector<Ideal>> IdealsOf(const Problem& problem, size_t most) { return Enumeration(problem).All(most); }
+std::optional<std::vector<Ideal>> IdealsOf(const Problem& problem, size_t max) { return Enumeration(problem).All(max); }
 
 bool Holds(const Ideal& ideal, int position) { return Has(ideal.ops, position); }
 

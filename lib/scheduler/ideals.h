@@ -22,9 +22,9 @@ struct Ideal {
   CutTraffic bytes;           // alive behind it
 };
 
-// Ascending by count, from the placeholders alone to all ops; nothing when there are more than `most`. An op that reads nothing stays
+// Ascending by count, from the placeholders alone to all ops; nothing when there are more than `max`. An op that reads nothing stays
 // behind the one before it in the problem's order, as there (op_order.h): it belongs to its reader.
-std::optional<std::vector<Ideal>> IdealsOf(const Problem& problem, size_t most);
+std::optional<std::vector<Ideal>> IdealsOf(const Problem& problem, size_t max);
 
 bool Holds(const Ideal& larger, const Ideal& smaller);
 bool Holds(const Ideal& ideal, int position);

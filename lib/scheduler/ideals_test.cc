@@ -13,9 +13,9 @@
 #include "lib/scheduler/ideal_cuts.h"
 #include "lib/scheduler/op_order.h"
 #include "lib/scheduler/pipeline_model.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/recost.h"
 #include "lib/scheduler/reorder.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 

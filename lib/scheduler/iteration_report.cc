@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/grid/testing/scenarios.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -88,13 +88,13 @@ PlanRequest Gpt2Xl() {
 // The network's links each way; devices of 10 to 80 TFLOP/s that reach 40 % of it, with 16 to 80 GiB.
 void AddNetwork(uint64_t seed, PlanRequest& request) {
   const grid::Network network = grid::IrregularNetwork(seed);
-  grid::Draws draws(seed + 1000);
+  grid::Rng rng(seed + 1000);
   constexpr int64_t kGib[] = {16, 24, 40, 80};
   const int n = static_cast<int>(network.delay_ms.size());
   for (int d = 0; d < n; ++d) {
-    const double flops_per_s = 0.4 * 10e12 * std::pow(8.0, draws.Uniform());
+    const double flops_per_s = 0.4 * 10e12 * std::pow(8.0, rng.Uniform());
     request.devices.push_back(
-        {.name = "device-" + std::to_string(d), .time_scale = kRate / flops_per_s, .memory_bytes = kGib[draws.Below(4)] << 30});
+        {.name = "device-" + std::to_string(d), .time_scale = kRate / flops_per_s, .memory_bytes = kGib[rng.Below(4)] << 30});
     for (int e = 0; e < n; ++e) {
       if (e == d) continue;
       request.links.push_back(
@@ -104,10 +104,10 @@ void AddNetwork(uint64_t seed, PlanRequest& request) {
 }
 
 // Negative: refused.
-double StepSeconds(const char* strategy, const PlanRequest& request, std::string& note) {
-  const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+double StepSeconds(const char* planner, const PlanRequest& request, std::string& note) {
+  const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, request);
   if (!outcome.ok()) {
-    std::fprintf(stderr, "%s: %s\n", strategy, std::string(outcome.status().message()).c_str());
+    std::fprintf(stderr, "%s: %s\n", planner, std::string(outcome.status().message()).c_str());
     std::exit(1);
   }
   if (const auto* refusal = std::get_if<PlanError>(&*outcome)) {
@@ -122,12 +122,12 @@ double StepSeconds(const char* strategy, const PlanRequest& request, std::string
 struct Rival {
   double all_s = 0, best_s = 0;
 };
-Rival RivalSeconds(const char* strategy, PlanRequest& request) {
+Rival RivalSeconds(const char* planner, PlanRequest& request) {
   Rival rival;
   std::string note;
   for (const int stages : {64, 48, 32, 24, 16, 12, 8, 6, 4, 2, 1}) {
     request.stages = stages;
-    const double step_s = StepSeconds(strategy, request, note);
+    const double step_s = StepSeconds(planner, request, note);
     if (stages == 64) rival.all_s = rival.best_s = step_s;
     if (step_s > 0 && (rival.best_s < 0 || step_s < rival.best_s)) rival.best_s = step_s;
   }

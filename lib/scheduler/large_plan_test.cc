@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "lib/scheduler/closed_form.h"
 #include "lib/scheduler/greedy_packing.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 
@@ -165,9 +165,9 @@ TEST(EgressTest, TheRefusalNamesTheSiteAndTheBytes) {
   testing::JoinSites(request, 125e6, 1e-3, 25e6, 0.01);
   request.max_egress_bytes = 1'000'000;
   request.stages = 2;
-  for (const char* strategy : {"op-fence", "equal-ops", "exact"}) {
-    const auto outcome = MakePlan(strategy, request);
-    ASSERT_TRUE(outcome.ok() && std::holds_alternative<PlanError>(*outcome)) << strategy;
+  for (const char* planner : {"op-fence", "equal-ops", "exact"}) {
+    const auto outcome = MakePlan(planner, request);
+    ASSERT_TRUE(outcome.ok() && std::holds_alternative<PlanError>(*outcome)) << planner;
     const PlanError& refusal = std::get<PlanError>(*outcome);
     EXPECT_EQ(refusal.reason, "EgressLimitExceeded");
     EXPECT_THAT(refusal.message, ::testing::HasSubstr("site paris would send 3.1 MiB"));

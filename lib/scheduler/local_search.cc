@@ -67,8 +67,8 @@ bool LocalSearch::TrySettled(Candidate& current, const Assignment& assignment) {
 bool LocalSearch::ChangeDevices(Candidate& current) {
   const std::vector<int> from = current.assignment.devices;
   if (from.size() > kMaxSearchedDevices) return false;
-  for (const std::vector<int>& devices :
-       NeighbourOrders(from, DeviceChoice(problem_, from), problem_.MayHave(from.size() - 1), problem_.MayHave(from.size() + 1))) {
+  for (const std::vector<int>& devices : NeighbourOrders(from, DeviceChoice(problem_, from), problem_.AllowsStages(from.size() - 1),
+                                                         problem_.AllowsStages(from.size() + 1))) {
     if (done_()) return false;
     if (devices.size() <= kRebalanceBelow) {
       for (const ChainSearch::Result& result : chain_().Partition(devices, false, 4)) {
@@ -83,7 +83,7 @@ bool LocalSearch::ChangeDevices(Candidate& current) {
 // Gives part of a stage to an unused device, before or after it.
 bool LocalSearch::SplitStage(Candidate& current) {
   const Assignment from = current.assignment;
-  if (!problem_.MayHave(from.devices.size() + 1)) return false;
+  if (!problem_.AllowsStages(from.devices.size() + 1)) return false;
   for (int device : DeviceChoice(problem_, from.devices)) {
     if (std::find(from.devices.begin(), from.devices.end(), device) != from.devices.end()) continue;
     for (size_t s = 0; s < from.devices.size(); ++s) {

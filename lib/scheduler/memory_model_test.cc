@@ -6,7 +6,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
@@ -141,7 +141,7 @@ PipelineInput Disturbed(PipelineInput input, std::mt19937& random) {
   for (StageLink& link : input.links) {
     for (Channel* channel : {&link.forward, &link.backward}) {
       const double factor = std::exp2(exponent(random));
-      for (WireUsage& use : channel->wires) use.hold_s *= factor;
+      for (LinkOccupancy& use : channel->shared_links) use.hold_s *= factor;
       channel->latency_s *= std::exp2(exponent(random));
     }
   }

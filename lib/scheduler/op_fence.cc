@@ -18,10 +18,10 @@
 #include "lib/scheduler/device_choice.h"
 #include "lib/scheduler/greedy_packing.h"
 #include "lib/scheduler/local_search.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/simulator_annealing.h"
 #include "lib/scheduler/stage_annealing.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -174,17 +174,17 @@ class OpFenceSearch {
 
   // Annealing whose moves are short anneals under closed forms, by turns, and whose judge is the simulator.
   void AnnealFrom(Candidate current, uint64_t chain) {
-    grid::Draws draws(problem_.request().seed + chain);
+    grid::Rng rng(problem_.request().seed + chain);
     const int64_t begin = Spent(), all = limit_ - begin;
     const int64_t part = std::max<int64_t>(1, all / static_cast<int64_t>(std::size(StageAnnealing::kUsualShares)));
     const int64_t work = std::min(part * kAnnealingPerSimulation, kMaxAnnealingWork);
     Candidate best = current;
     for (size_t i = 0; !Done(); ++i) {
       const double left = static_cast<double>(limit_ - Spent()) / static_cast<double>(all);
-      const double worse = -kHottestOfAChain * left * std::log(1 - draws.Uniform());
+      const double worse = -kHottestOfAChain * left * std::log(1 - rng.Uniform());
       const double cutoff_s = current.evaluation.cost_s() * (1 + worse);
       const double share = StageAnnealing::kUsualShares[i % std::size(StageAnnealing::kUsualShares)];
-      const Assignment found = annealing_->Run(current.assignment, share, work, draws);
+      const Assignment found = annealing_->Run(current.assignment, share, work, rng);
       if (found == current.assignment) continue;
       const Evaluation evaluation = evaluator_.Evaluate(found, effort_, cutoff_s);
       if (!evaluation.feasible() || evaluation.cost_s() > cutoff_s) continue;
@@ -199,11 +199,11 @@ class OpFenceSearch {
   // Several times from the best plan so far; what is left of the phase in equal parts.
   void AnnealFew() {
     SimulatorAnnealing annealing(problem_, evaluator_);
-    grid::Draws draws(problem_.request().seed);
+    grid::Rng rng(problem_.request().seed);
     const Candidate start = pool_[0];
     for (int64_t run = 0; run < kAnnealsOfFew && !Done(); ++run) {
       const int64_t part = std::max<int64_t>(1, (limit_ - Spent()) / (kAnnealsOfFew - run));
-      pool_.push_back(annealing.Run(start, effort_, part, draws));
+      pool_.push_back(annealing.Run(start, effort_, part, rng));
     }
     SortPool();
   }
@@ -213,14 +213,14 @@ class OpFenceSearch {
     const bool may_skip = order.size() > static_cast<size_t>(problem_.min_stages());
     for (const ChainSearch::Result& result : Chain().Partition(order, may_skip, kResults)) Consider(result.assignment);
     // The closed form undervalues stages that only the schedule can use well: let the simulator see everybody at work, too.
-    if (may_skip && order.size() < kAllAtWorkBelow && problem_.MayHave(order.size())) {
+    if (may_skip && order.size() < kAllAtWorkBelow && problem_.AllowsStages(order.size())) {
       for (const ChainSearch::Result& result : Chain().Partition(order, false, kResults)) Consider(result.assignment);
     }
   }
 
   // On the device that is fastest alone: what no link can forbid.
   void ConsiderOneStage() {
-    if (!problem_.MayHave(1)) return;
+    if (!problem_.AllowsStages(1)) return;
     std::vector<int> devices = problem_.usable();
     const size_t count = std::min(kOnesTried, devices.size());
     const auto seconds = [&](int d) {
@@ -376,7 +376,7 @@ class OpFenceSearch {
   std::vector<Candidate> pool_;
 };
 
-class OpFence final : public Strategy {
+class OpFence final : public Planner {
  public:
   absl::string_view name() const override { return "op-fence"; }
 
@@ -391,6 +391,6 @@ class OpFence final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> MakeOpFence() { return std::make_unique<OpFence>(); }
+std::unique_ptr<Planner> MakeOpFence() { return std::make_unique<OpFence>(); }
 
 }  // namespace fusionllm::scheduler

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/small_instances.h"
 
 namespace fusionllm::scheduler {
@@ -33,12 +33,12 @@ struct Tally {
   }
 };
 
-PlanOutcome Planned(const char* strategy, const PlanRequest& request, double& cpu_s) {
+PlanOutcome Planned(const char* planner, const PlanRequest& request, double& cpu_s) {
   const double begin_s = CpuSeconds();
-  absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+  absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, request);
   cpu_s += CpuSeconds() - begin_s;
   if (outcome.ok()) return *std::move(outcome);
-  std::fprintf(stderr, "%s: %s\n", strategy, std::string(outcome.status().message()).c_str());
+  std::fprintf(stderr, "%s: %s\n", planner, std::string(outcome.status().message()).c_str());
   std::exit(1);
 }
 

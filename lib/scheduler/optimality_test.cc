@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
@@ -30,13 +30,13 @@ class EveryAssignment {
       }
     } while (std::next_permutation(devices.begin(), devices.end()));
   }
-  double least() const { return least_; }
+  double least() const { return min_; }
 
  private:
   void Cut(Assignment& assignment) {
     if (assignment.begins.size() == assignment.devices.size()) {
       const Evaluation evaluation = evaluator_.Evaluate(assignment, Effort::kFull);
-      if (evaluation.feasible()) least_ = std::min(least_, evaluation.cost_s());
+      if (evaluation.feasible()) min_ = std::min(min_, evaluation.cost_s());
       return;
     }
     const int first = assignment.begins.size() == 1 ? problem_.first_cut() : assignment.begins.back() + 1;
@@ -49,7 +49,7 @@ class EveryAssignment {
 
   const Problem& problem_;
   Evaluator evaluator_;
-  double least_ = std::numeric_limits<double>::infinity();
+  double min_ = std::numeric_limits<double>::infinity();
 };
 
 TEST(OptimalityTest, ExactIsTheBestOfAllAssignmentsOfTinyJobs) {
@@ -65,14 +65,14 @@ TEST(OptimalityTest, ExactIsTheBestOfAllAssignmentsOfTinyJobs) {
       EXPECT_TRUE(std::holds_alternative<PlanError>(*outcome));
       continue;
     }
-    const double least_s = EveryAssignment(*std::get<std::unique_ptr<Problem>>(*created)).least();
-    if (std::isinf(least_s)) {
+    const double min_s = EveryAssignment(*std::get<std::unique_ptr<Problem>>(*created)).least();
+    if (std::isinf(min_s)) {
       EXPECT_TRUE(std::holds_alternative<PlanError>(*outcome));
       ++refused;
       continue;
     }
     ASSERT_TRUE(std::holds_alternative<PlannedPipeline>(*outcome)) << std::get<PlanError>(*outcome).message;
-    EXPECT_NEAR(CostOf(std::get<PlannedPipeline>(*outcome)), least_s, 2e-9 * least_s);
+    EXPECT_NEAR(CostOf(std::get<PlannedPipeline>(*outcome)), min_s, 2e-9 * min_s);
     ++compared;
   }
   EXPECT_GE(compared, 200);
@@ -92,9 +92,9 @@ TEST(OptimalityTest, OpFenceIsWithinOnePercentOfExactOnSmallJobs) {
     if (!std::holds_alternative<PlannedPipeline>(*exact)) {
       continue;
     }
-    const double least_s = CostOf(std::get<PlannedPipeline>(*exact)), found_s = CostOf(std::get<PlannedPipeline>(*fence));
-    EXPECT_LE(found_s, 1.01 * least_s);
-    EXPECT_GE(found_s, least_s * (1 - 2e-9));
+    const double min_s = CostOf(std::get<PlannedPipeline>(*exact)), found_s = CostOf(std::get<PlannedPipeline>(*fence));
+    EXPECT_LE(found_s, 1.01 * min_s);
+    EXPECT_GE(found_s, min_s * (1 - 2e-9));
     ++compared;
   }
   EXPECT_GE(compared, 30);
@@ -105,10 +105,10 @@ TEST(OptimalityTest, OpFenceIsWithinOnePercentOfExactOnSmallJobs) {
 // must change places and cuts shift at once, for neither fits into memory alone.
 TEST(OptimalityTest, OpFenceFindsTheBestPlanOfJobsThatItCannotRuleOut) {
   const std::pair<uint64_t, double> jobs[] = {{46, 18.348594}, {114, 15.954428}, {139, 22.3069}, {1192, 13.0414}};
-  for (const auto& [seed, least_s] : jobs) {
+  for (const auto& [seed, min_s] : jobs) {
     const absl::StatusOr<PlanOutcome> fence = MakePlan("op-fence", DrawSmallInstance(seed, {}).request);
     ASSERT_TRUE(fence.ok()) << fence.status();
-    EXPECT_LE(CostOf(std::get<PlannedPipeline>(*fence)), 1.001 * least_s) << "seed " << seed;
+    EXPECT_LE(CostOf(std::get<PlannedPipeline>(*fence)), 1.001 * min_s) << "seed " << seed;
   }
 }
 

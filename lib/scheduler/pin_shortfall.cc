@@ -83,7 +83,7 @@ std::optional<PlanError> RunShortfall(const Problem& problem, const PinnedRun& r
   const PlanRequest& request = problem.request();
   // Under recomputation what a stage received is kept, and one that begins earlier makes it itself, and may keep less.
   const int64_t kept = request.recompute && run.first > 0 ? problem.StashBound(run.first, run.last + 1) : 0;
-  const int64_t need = problem.NeedAlone(run.first, run.last + 1) - kept, has = problem.UsableMemory(run.device);
+  const int64_t need = problem.StandaloneBytes(run.first, run.last + 1) - kept, has = problem.UsableMemory(run.device);
   if (need <= has) return std::nullopt;
   if (has == 0) {
     return PlanError{plan_errors::kPinConflict, absl::StrCat(ProcessShortfall(request, run.device), ": ", CauseOf(problem, run)),
@@ -111,7 +111,7 @@ std::optional<PlanError> MemoryShortfall(const Problem& problem, const std::vect
   }
   std::sort(others.rbegin(), others.rend());
   for (int k = 0; k < problem.max_stages() - static_cast<int>(runs.size()); ++k) together += others[k];
-  const int64_t whole = problem.NeedAlone(0, problem.positions());
+  const int64_t whole = problem.StandaloneBytes(0, problem.positions());
   if (whole <= together) return std::nullopt;
   return PlanError{
       plan_errors::kPinConflict,

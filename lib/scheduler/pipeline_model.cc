@@ -105,7 +105,7 @@ void PipelineSimulator::TryStart(const PipelineInput& input, int worker, double 
     return InputsArrived(input, back.stage, back.micro_batch, false);
   };
   const auto forward_ready = [&] {
-    if (input.split_backward && limits.most_kept > 0 && done.forwards - state.weights >= limits.most_kept) return false;
+    if (input.split_backward && limits.max_kept > 0 && done.forwards - state.weights >= limits.max_kept) return false;
     if (interleaved) on = InterleavedPass(input, worker, done.forwards, true);
     return InputsArrived(input, on.stage, on.micro_batch, true);
   };
@@ -113,8 +113,8 @@ void PipelineSimulator::TryStart(const PipelineInput& input, int worker, double 
   if (kPlain && next.has_value()) {
     // Of the stage itself, if it never waits again.
     const double left_s = (passes - done.backwards) * limits.backward_s + (passes - done.forwards) * limits.forward_s;
-    least_s_ = std::max(least_s_, now_s + left_s + tail_s_[worker]);
-    if (least_s_ > most_s_) return;
+    min_s_ = std::max(min_s_, now_s + left_s + tail_s_[worker]);
+    if (min_s_ > max_s_) return;
   }
   if (next == schedule::Pass::kBackward) {
     done.Begin(*next);
@@ -152,38 +152,38 @@ void PipelineSimulator::Send(const PipelineInput& input, int link, bool forward,
   const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
   if (!channel.used) return;
   if (!kPlain && spans_ != nullptr) (forward ? forward_handed_ : backward_handed_)[link].push_back(now_s);
-  // Where it shares wires, a message comes to them in its turn and not before: until then they carry what others hand over meanwhile.
-  if (channel.wires.size() > 1) {
+  // Where others use its links, a message comes to them in its turn and not before: until then they carry what others hand over meanwhile.
+  if (channel.shared_links.size() > 1) {
     int& waiting = (forward ? forward_waiting_ : backward_waiting_)[link];
-    const double own_free_s = wire_free_s_[channel.wires.front().wire];
+    const double own_free_s = link_free_s_[channel.shared_links.front().shared_link];
     if (waiting > 0 || own_free_s > now_s) {
       if (waiting++ == 0) Push(own_free_s, forward ? kForwardsTurn : kBackwardsTurn, link);
       return;
     }
   }
-  Carry<kPlain>(channel, link, forward, now_s);
+  Transmit<kPlain>(channel, link, forward, now_s);
 }
 
 template <bool kPlain>
-void PipelineSimulator::TakeTurn(const PipelineInput& input, int link, bool forward, double now_s) {
+void PipelineSimulator::TransmitNext(const PipelineInput& input, int link, bool forward, double now_s) {
   const Channel& channel = forward ? input.links[link].forward : input.links[link].backward;
-  Carry<kPlain>(channel, link, forward, now_s);
+  Transmit<kPlain>(channel, link, forward, now_s);
   int& waiting = (forward ? forward_waiting_ : backward_waiting_)[link];
-  if (--waiting > 0) Push(wire_free_s_[channel.wires.front().wire], forward ? kForwardsTurn : kBackwardsTurn, link);
+  if (--waiting > 0) Push(link_free_s_[channel.shared_links.front().shared_link], forward ? kForwardsTurn : kBackwardsTurn, link);
 }
 
 template <bool kPlain>
-void PipelineSimulator::Carry(const Channel& channel, int link, bool forward, double now_s) {
+void PipelineSimulator::Transmit(const Channel& channel, int link, bool forward, double now_s) {
   const auto kind = forward ? TimelineSpan::Kind::kForwardMessage : TimelineSpan::Kind::kBackwardMessage;
   const int micro_batch = kPlain ? 0 : (forward ? forward_sent_ : backward_sent_)[link]++;
   const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(kind, link, micro_batch);
-  // Other wires carry others' messages until this one's turn comes there: only its own stays taken until all have carried it.
-  double* const own_free_s = channel.wires.empty() ? nullptr : &wire_free_s_[channel.wires.front().wire];
+  // Other shared links carry others' messages until this one's turn comes there: only its own stays taken until all have carried it.
+  double* const own_free_s = channel.shared_links.empty() ? nullptr : &link_free_s_[channel.shared_links.front().shared_link];
   const double ready_s = own_free_s == nullptr ? now_s : std::max(now_s, *own_free_s);
   double carried_s = ready_s, longest_s = 0;
-  for (const WireUsage& use : channel.wires) {
+  for (const LinkOccupancy& use : channel.shared_links) {
     const double hold_s = kPlain ? use.hold_s : use.hold_s * factor;
-    double& free_s = wire_free_s_[use.wire];
+    double& free_s = link_free_s_[use.shared_link];
     free_s = std::max(free_s, ready_s) + hold_s;
     carried_s = std::max(carried_s, free_s);
     if (!kPlain) longest_s = std::max(longest_s, hold_s);
@@ -210,18 +210,18 @@ void PipelineSimulator::SendTied(const PipelineInput& input, int worker, double 
 }
 
 template <bool kPlain>
-void PipelineSimulator::CarryTied(const PipelineInput& input, int message, double now_s) {
+void PipelineSimulator::TransmitTied(const PipelineInput& input, int message, double now_s) {
   const TiedMessage& tied = input.tied[message];
   const Channel& channel = tied.channel;
   TiedState& state = tied_states_[message];
   double carried_s = now_s, longest_s = 0;
-  if (!channel.wires.empty()) {
-    double& own_free_s = wire_free_s_[channel.wires.front().wire];
+  if (!channel.shared_links.empty()) {
+    double& own_free_s = link_free_s_[channel.shared_links.front().shared_link];
     if (own_free_s > now_s) return Push(own_free_s, kTiedTurn, message);
     const double factor = kPlain || noise_ == nullptr ? 1 : noise_->Factor(TimelineSpan::Kind::kTiedMessage, message, 0);
-    for (const WireUsage& use : channel.wires) {
+    for (const LinkOccupancy& use : channel.shared_links) {
       const double hold_s = use.hold_s * factor / tied.pieces;
-      double& free_s = wire_free_s_[use.wire];
+      double& free_s = link_free_s_[use.shared_link];
       free_s = std::max(free_s, now_s) + hold_s;
       carried_s = std::max(carried_s, free_s);
       longest_s = std::max(longest_s, hold_s);
@@ -231,7 +231,7 @@ void PipelineSimulator::CarryTied(const PipelineInput& input, int message, doubl
   if (state.pieces == 0) state.begin_s = std::max(now_s, carried_s - longest_s);
   if (++state.pieces < tied.pieces) return Push(carried_s, kTiedTurn, message);
   const double arrives_s = carried_s + channel.latency_s;
-  tied_heard_s_[tied.to] = std::max(tied_heard_s_[tied.to], arrives_s);
+  tied_received_s_[tied.to] = std::max(tied_received_s_[tied.to], arrives_s);
   if (tied.before_report) tied_before_s_[tied.to] = std::max(tied_before_s_[tied.to], arrives_s);
   if (!kPlain && spans_ != nullptr) {
     spans_->Add({TimelineSpan::Kind::kTiedMessage, message, 0, state.begin_s, carried_s, state.sent_s, arrives_s});
@@ -246,11 +246,11 @@ double PipelineSimulator::FinishStep(const PipelineInput& input) {
   ready_s_.resize(workers_);
   decided_s_.resize(workers_);  // of a worker that does not decide: when it can report
   for (int w = 0; w < workers_; ++w) {
-    ready_s_[w] = std::max(states_[w].end_s, tied_heard_s_[w]);
+    ready_s_[w] = std::max(states_[w].end_s, tied_received_s_[w]);
     decided_s_[w] = std::max(states_[w].end_s, tied_before_s_[w]);
   }
-  for (const EndMessage& m : input.reports) decided_s_[m.to] = std::max(decided_s_[m.to], decided_s_[m.from] + m.seconds);
-  for (const EndMessage& m : input.decisions) ready_s_[m.to] = std::max(ready_s_[m.to], decided_s_[m.from] + m.seconds);
+  for (const StepEndMessage& m : input.reports) decided_s_[m.to] = std::max(decided_s_[m.to], decided_s_[m.from] + m.seconds);
+  for (const StepEndMessage& m : input.decisions) ready_s_[m.to] = std::max(ready_s_[m.to], decided_s_[m.from] + m.seconds);
   double period_s = 0;
   for (int w = 0; w < workers_; ++w) {
     const double reported_s = std::max(states_[w].end_s, tied_before_s_[w]);
@@ -276,10 +276,10 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
     switch (event.kind) {
       case kForwardsTurn:
       case kBackwardsTurn:
-        TakeTurn<kPlain>(input, event.id, event.kind == kForwardsTurn, event.at_s);
+        TransmitNext<kPlain>(input, event.id, event.kind == kForwardsTurn, event.at_s);
         continue;
       case kTiedTurn:
-        CarryTied<kPlain>(input, event.id, event.at_s);
+        TransmitTied<kPlain>(input, event.id, event.at_s);
         continue;
       case kForwardDone:
         worker = worker_of(event.id);
@@ -309,7 +309,7 @@ void PipelineSimulator::Loop(const PipelineInput& input) {
         worker = worker_of(input.links[event.id].src);
     }
     TryStart<kPlain>(input, worker, event.at_s);
-    if (kPlain && least_s_ > most_s_) return;
+    if (kPlain && min_s_ > max_s_) return;
   }
 }
 
@@ -319,18 +319,18 @@ void PipelineSimulator::Start(const PipelineInput& input) {
   workers_ = input.workers();
   states_.assign(workers_, WorkerState{});
   forwards_done_.assign(input.stages.size(), 0);
-  wire_free_s_.assign(input.wires, 0);
+  link_free_s_.assign(input.shared_links, 0);
   Index(input);
   forward_sent_.assign(input.links.size(), 0);
   backward_sent_.assign(input.links.size(), 0);
   forward_waiting_.assign(input.links.size(), 0);
   backward_waiting_.assign(input.links.size(), 0);
   tied_states_.assign(input.tied.size(), {});
-  tied_heard_s_.assign(workers_, 0);
+  tied_received_s_.assign(workers_, 0);
   tied_before_s_.assign(workers_, 0);
   tail_s_.assign(input.stages.size(), -std::numeric_limits<double>::infinity());
-  most_s_ = std::numeric_limits<double>::infinity();
-  least_s_ = 0;
+  max_s_ = std::numeric_limits<double>::infinity();
+  min_s_ = 0;
 }
 
 // A stage's last backward comes after that of every stage whose gradients it needs; the first stage's ends the step.
@@ -340,8 +340,8 @@ void PipelineSimulator::FindTails(const PipelineInput& input) {
   for (const TiedMessage& tied : input.tied) {
     if (tied.from != 0 || !tied.before_report) continue;
     double carried_s = 0;
-    for (const WireUsage& use : tied.channel.wires) carried_s = std::max(carried_s, use.hold_s);
-    for (const EndMessage& report : input.reports) {
+    for (const LinkOccupancy& use : tied.channel.shared_links) carried_s = std::max(carried_s, use.hold_s);
+    for (const StepEndMessage& report : input.reports) {
       if (report.from == tied.to) exchange_s = std::max(exchange_s, carried_s + tied.channel.latency_s + report.seconds);
     }
   }
@@ -351,20 +351,20 @@ void PipelineSimulator::FindTails(const PipelineInput& input) {
       const StageLink& link = input.links[in_links_[i]];
       if (!link.backward.used) continue;
       double carried_s = 0;
-      for (const WireUsage& use : link.backward.wires) carried_s = std::max(carried_s, use.hold_s);
+      for (const LinkOccupancy& use : link.backward.shared_links) carried_s = std::max(carried_s, use.hold_s);
       tail_s_[s] = std::max(tail_s_[s], carried_s + link.backward.latency_s + input.stages[link.src].backward_s + tail_s_[link.src]);
     }
   }
 }
 
-double PipelineSimulator::RunWithCutoff(const PipelineInput& input, double most_s) {
+double PipelineSimulator::RunWithCutoff(const PipelineInput& input, double max_s) {
   spans_ = nullptr;
   noise_ = nullptr;
   Start(input);
   FindTails(input);
-  most_s_ = most_s * (1 + kRounding);
+  max_s_ = max_s * (1 + kRounding);
   Loop<true>(input);
-  return least_s_ > most_s_ ? least_s_ : FinishStep(input);
+  return min_s_ > max_s_ ? min_s_ : FinishStep(input);
 }
 
 PipelineResult PipelineSimulator::Run(const PipelineInput& input, SpanSink* spans, const PassNoise* noise) {

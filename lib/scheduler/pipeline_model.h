@@ -2,13 +2,14 @@
 //
 // Stages are serial. A stage runs forwards while fewer than in_flight micro-batches are open, and backwards, in turns where both are ready
 // (1F1B), or all forwards before any backward (GPipe); both in micro-batch order. A message is handed over when its stage ends. It
-// waits for the one before it on its link, the first of its wires; each of its wires then carries it for bytes / rate in its turn (first
-// come, first served; a wire that others share is not held while the message waits for another), and it arrives a latency after the last of
-// them has. That is how the link emulator passes a message through its path. Sends never block the stage.
+// waits for the one before it on its link, the first of its shared links; each of its shared links then carries it for bytes / rate in its
+// turn (first come, first served; a shared link is not held while the message waits for another), and it arrives a latency after the last
+// of them has. That is how the link emulator passes a message through its path. Sends never block the stage.
 //
 // After its last backward a stage sends the gradients of its uses of shared parameters to the other stages that use them, behind what it
-// sent there before and beside what others send over the same wires. It reports to stage 0 where it has those that it reports on, awaits
-// its decision (norm, loss) and all others' gradients, and updates. Reports and decisions are small, and overtake: they wait for no wire.
+// sent there before and beside what others send over the same shared links. It reports to stage 0 where it has those that it reports on,
+// awaits its decision (norm, loss) and all others' gradients, and updates. Reports and decisions are small, and overtake: they wait for no
+// shared link.
 //
 // With the backward split (zero bubble, arXiv 2401.10241) its message leaves when the gradients of the inputs are there; those of the
 // weights fill the time in which the stage could do nothing else. Interleaved (arXiv 2104.04473, section 2.2), worker w of p runs the
@@ -19,7 +20,7 @@
 // with it. A stage deep in the pipeline may thus update while the next step's first micro-batch is on its way.
 //
 // Deterministic: simultaneous events run in the order they were made. Cost: about 40 ns an event, (2 stages + 2 links) x micro-batches
-// events, one more for each message that waits its turn on shared wires. A PipelineSimulator keeps its scratch memory between runs; one
+// events, one more for each message that waits its turn on shared links. A PipelineSimulator keeps its scratch memory between runs; one
 // thread at a time.
 #pragma once
 
@@ -40,25 +41,26 @@ struct StageTiming {
   // Limits of a worker, those of its first stage: forwards that may be open, >= 1 (GPipe ignores it); and with the backward split those
   // whose weights' gradients may be missing, for want of memory; 0: any number.
   int in_flight = 1;
-  int most_kept = 0;
+  int max_kept = 0;
   double codec_forward_s = 0;  // part of forward_s and of backward_s that encodes and decodes: for reports
   double codec_backward_s = 0;
   bool operator==(const StageTiming&) const = default;
 };
 
-// What a message holds, for how long. Wires are dense ids below PipelineInput::wires.
-struct WireUsage {
-  int wire = 0;
+// What a message holds, for how long. Shared links (ports, links between sites, and the link of a pair for its own messages) are dense ids
+// below PipelineInput::shared_links.
+struct LinkOccupancy {
+  int shared_link = 0;
   double hold_s = 0;
-  bool operator==(const WireUsage&) const = default;
+  bool operator==(const LinkOccupancy&) const = default;
 };
 
 // One direction of a pair of stages.
 struct Channel {
   bool used = false;
   double latency_s = 0;
-  std::vector<WireUsage> wires;  // the pair's own first
-  int64_t bytes = 0;             // of one message: for reports
+  std::vector<LinkOccupancy> shared_links;  // the pair's own first
+  int64_t bytes = 0;                        // of one message: for reports
   bool operator==(const Channel&) const = default;
 };
 
@@ -71,13 +73,13 @@ struct StageLink {
 };
 
 // A report or a decision between workers at the end of a step.
-struct EndMessage {
+struct StepEndMessage {
   int from = 0;
   int to = 0;
   double seconds = 0;    // latency and serialisation together
   double latency_s = 0;  // of these
   int64_t bytes = 0;     // for reports
-  bool operator==(const EndMessage&) const = default;
+  bool operator==(const StepEndMessage&) const = default;
 };
 
 // Gradients of shared parameters that one worker sends another when its last backward is done.
@@ -86,9 +88,9 @@ struct TiedMessage {
   int to = 0;
   int exchange = 0;           // which of PlannedPipeline::tied: for reports
   bool before_report = true;  // `to` reports on the parameter, and waits for the message first
-  Channel channel;            // its first wire is that of the messages between the two
-  // Where others send over the same wires meanwhile, a long message lets theirs pass between its pieces; those between the same two workers
-  // follow one another whole.
+  Channel channel;            // its first shared link is that of the messages between the two
+  // Where others send over the same shared links meanwhile, a long message lets theirs pass between its pieces; those between the same two
+  // workers follow one another whole.
   int pieces = 1;
   bool operator==(const TiedMessage&) const = default;
 };
@@ -97,13 +99,13 @@ struct PipelineInput {
   std::vector<StageTiming> stages;
   int virtual_stages = 1;  // of each worker: stage s runs on worker s % workers(); stages.size() is a multiple
   std::vector<StageLink> links;
-  int wires = 0;
+  int shared_links = 0;
   int micro_batches = 1;
   schedule::PipelineSchedule schedule = schedule::k1F1B;
   bool split_backward = false;
   std::vector<TiedMessage> tied;
-  std::vector<EndMessage> reports;    // to stage 0, which decides when it has all
-  std::vector<EndMessage> decisions;  // and answers; without any, stages update at once
+  std::vector<StepEndMessage> reports;    // to stage 0, which decides when it has all
+  std::vector<StepEndMessage> decisions;  // and answers; without any, stages update at once
   double step_overhead_s = 0;
   int workers() const { return static_cast<int>(stages.size()) / virtual_stages; }
   bool operator==(const PipelineInput&) const = default;
@@ -117,7 +119,7 @@ struct TimelineSpan {
   int micro_batch = 0;
   double begin_s = 0;
   double end_s = 0;
-  // Of a message, which its slowest wire has carried at end_s: when its stage handed it over, and when it is there.
+  // Of a message, which its slowest shared link has carried at end_s: when its stage handed it over, and when it is there.
   double sent_s = 0;
   double arrives_s = 0;
   bool operator==(const TimelineSpan&) const = default;
@@ -149,9 +151,9 @@ class PipelineSimulator {
   // Input is trusted: src < dst, indices in range, finite numbers.
   PipelineResult Run(const PipelineInput& input, SpanSink* spans = nullptr, const PassNoise* noise = nullptr);
   PipelineResult Run(const PipelineInput& input, std::vector<TimelineSpan>* timeline);
-  // The period of a step; or, from the moment when the step is sure to take longer than `most_s`, a time between that and the period.
+  // The period of a step; or, from the moment when the step is sure to take longer than `max_s`, a time between that and the period.
   // Not for interleaved or split schedules.
-  double RunWithCutoff(const PipelineInput& input, double most_s);
+  double RunWithCutoff(const PipelineInput& input, double max_s);
 
  private:
   struct Event {
@@ -188,14 +190,14 @@ class PipelineSimulator {
   void Send(const PipelineInput& input, int link, bool forward, double now_s);
   // The message of a link that waits longest goes on its way.
   template <bool kPlain>
-  void TakeTurn(const PipelineInput& input, int link, bool forward, double now_s);
+  void TransmitNext(const PipelineInput& input, int link, bool forward, double now_s);
   template <bool kPlain>
-  void Carry(const Channel& channel, int link, bool forward, double now_s);
+  void Transmit(const Channel& channel, int link, bool forward, double now_s);
   // A worker's gradients are complete: those of its shared parameters go on their way.
   void SendTied(const PipelineInput& input, int worker, double now_s);
-  // The next piece of a tied message, when its wire is free.
+  // The next piece of a tied message, when its shared link is free.
   template <bool kPlain>
-  void CarryTied(const PipelineInput& input, int message, double now_s);
+  void TransmitTied(const PipelineInput& input, int message, double now_s);
   bool InputsArrived(const PipelineInput& input, int stage, int micro_batch, bool forward) const;
   void Start(const PipelineInput& input);
   void Index(const PipelineInput& input);
@@ -211,7 +213,7 @@ class PipelineSimulator {
   std::vector<int> forward_sent_, backward_sent_;                      // by link, for spans and noise
   std::vector<int> forward_waiting_, backward_waiting_;                // by link: messages handed over whose turn is still to come
   std::vector<std::vector<double>> forward_handed_, backward_handed_;  // by link and message: when, for spans
-  std::vector<double> wire_free_s_;
+  std::vector<double> link_free_s_;
   // Links into a stage and out of it, as offsets into flat lists.
   std::vector<int> in_offset_, in_links_, out_offset_, out_links_;
   std::vector<double> ready_s_, decided_s_;
@@ -219,12 +221,12 @@ class PipelineSimulator {
     int pieces = 0;  // carried
     double sent_s = 0, begin_s = 0;
   };
-  std::vector<TiedState> tied_states_;  // by tied message
-  std::vector<double> tied_heard_s_;    // by worker: when the last of them is there
-  std::vector<double> tied_before_s_;   // likewise, of those that it waits for before its report
+  std::vector<TiedState> tied_states_;   // by tied message
+  std::vector<double> tied_received_s_;  // by worker: when the last of them is there
+  std::vector<double> tied_before_s_;    // likewise, of those that it waits for before its report
   // Of Judge: what a step takes at least after the last backward of a stage, and what it may take and is known to take.
   std::vector<double> tail_s_;
-  double most_s_ = 0, least_s_ = 0;
+  double max_s_ = 0, min_s_ = 0;
   SpanSink* spans_ = nullptr;
   const PassNoise* noise_ = nullptr;
 };

@@ -20,12 +20,12 @@ PipelineInput EqualChain(int stages, int micro_batches, double x, double a) {
   input.micro_batches = micro_batches;
   input.stages.assign(stages, {.forward_s = 1, .backward_s = 2, .in_flight = micro_batches});
   for (int s = 0; s + 1 < stages; ++s) {
-    const int wire = input.wires;
-    input.wires += 2;
+    const int shared_link = input.shared_links;
+    input.shared_links += 2;
     input.links.push_back({.src = s,
                            .dst = s + 1,
-                           .forward = {.used = true, .latency_s = a, .wires = {{wire, x}}},
-                           .backward = {.used = true, .latency_s = a, .wires = {{wire + 1, x}}}});
+                           .forward = {.used = true, .latency_s = a, .shared_links = {{shared_link, x}}},
+                           .backward = {.used = true, .latency_s = a, .shared_links = {{shared_link + 1, x}}}});
   }
   return input;
 }
@@ -80,13 +80,13 @@ TEST(PipelineModelTest, SplitBackwardReachesTheFiguresAndNeverMoreThanTheBound) 
     EXPECT_GE(Utilisation(input), row.least - 0.001);
     EXPECT_LE(Utilisation(input), row.bound + 1e-9);
     // Memory may limit how much is put off.
-    for (StageTiming& stage : input.stages) stage.most_kept = stage.in_flight = WarmUpDepth(0, 8, row.x + row.a, 3, 32);
+    for (StageTiming& stage : input.stages) stage.max_kept = stage.in_flight = WarmUpDepth(0, 8, row.x + row.a, 3, 32);
     std::vector<TimelineSpan> timeline;
     PipelineSimulator().Run(input, &timeline);
     std::vector<int> kept(8, 0);
     for (const TimelineSpan& span : timeline) {
       if (span.kind == TimelineSpan::Kind::kForward) {
-        EXPECT_LE(++kept[span.stage], input.stages[0].most_kept);
+        EXPECT_LE(++kept[span.stage], input.stages[0].max_kept);
       }
       if (span.kind == TimelineSpan::Kind::kWeights) --kept[span.stage];
     }
@@ -156,24 +156,24 @@ TEST(PipelineModelTest, OneMicroBatchCrossesEveryStageAndLinkTwice) {
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(EqualChain(4, 1, 0.5, 0.25)).step_s, 4 * 3 + 2 * 3 * 0.75);
 }
 
-TEST(PipelineModelTest, SharedWiresSerialiseWhatOwnWiresOverlap) {
-  // Stage 0 feeds stages 1 and 2 at the same moment; over one wire the second message waits for the first.
+TEST(PipelineModelTest, SharedLinksSerialiseWhatOwnLinksOverlap) {
+  // Stage 0 feeds stages 1 and 2 at the same moment; over one shared link the second message waits for the first.
   PipelineInput input;
   input.micro_batches = 1;
-  input.wires = 4;
+  input.shared_links = 4;
   input.stages.assign(3, {.forward_s = 1, .backward_s = 1, .in_flight = 1});
   input.links = {{0, 1, {true, 0, {{0, 4}}}, {true, 0, {{2, 0}}}}, {0, 2, {true, 0, {{1, 4}}}, {true, 0, {{3, 0}}}}};
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 1 + 4 + 1 + 1 + 1);
-  input.links[1].forward.wires = {{0, 4}};
+  input.links[1].forward.shared_links = {{0, 4}};
   EXPECT_DOUBLE_EQ(PipelineSimulator().Run(input).step_s, 1 + 8 + 1 + 1 + 1);
 }
 
 // A port is not taken by a message that waits for a slow link behind it: what goes elsewhere passes.
-TEST(PipelineModelTest, AWireIsNotHeldByWhatWaitsForAnother) {
-  // Stage 0 sends to stage 2 over its port (wire 4) and a slow link (5), twice; and to stage 1 over its port alone.
+TEST(PipelineModelTest, ASharedLinkIsNotHeldByWhatWaitsForAnother) {
+  // Stage 0 sends to stage 2 over its port (shared link 4) and a slow link (5), twice; and to stage 1 over its port alone.
   PipelineInput input;
   input.micro_batches = 2;
-  input.wires = 6;
+  input.shared_links = 6;
   input.stages.assign(3, {.forward_s = 1, .backward_s = 1, .in_flight = 2});
   input.links = {{0, 1, {true, 0, {{0, 0.1}, {4, 0.1}}}, {}}, {0, 2, {true, 0, {{1, 50}, {4, 0.1}, {5, 50}}}, {}}};
   std::vector<TimelineSpan> timeline;
@@ -189,11 +189,11 @@ TEST(PipelineModelTest, AWireIsNotHeldByWhatWaitsForAnother) {
 }
 
 // The messages that queue for a slow link do not take the port behind it for all the time that they will need the link.
-TEST(PipelineModelTest, AQueueTakesNoWireAheadOfItsTurn) {
-  // Stages 0 and 1 send to stage 2 through its port (wire 4), stage 0 over a slow link (0).
+TEST(PipelineModelTest, AQueueTakesNoSharedLinkAheadOfItsTurn) {
+  // Stages 0 and 1 send to stage 2 through its port (shared link 4), stage 0 over a slow link (0).
   PipelineInput input;
   input.micro_batches = 3;
-  input.wires = 5;
+  input.shared_links = 5;
   input.stages.assign(3, {.forward_s = 1, .backward_s = 1, .in_flight = 3});
   input.links = {{0, 2, {true, 0, {{0, 50}, {4, 0.1}}}, {}}, {1, 2, {true, 0, {{1, 0.1}, {4, 0.1}}}, {}}};
   std::vector<TimelineSpan> timeline;
@@ -251,11 +251,11 @@ TimelineSpan TiedSpan(const std::vector<TimelineSpan>& timeline, int message) {
   return {};
 }
 
-TEST(PipelineModelTest, TiedGradientsFollowTheGradientsOnTheirWire) {
+TEST(PipelineModelTest, TiedGradientsFollowTheGradientsOnTheirLink) {
   PipelineInput input = EqualChain(2, 1, 4, 0.5);
-  input.tied.push_back({.from = 1, .to = 0, .channel = {.used = true, .latency_s = 0.5, .wires = {{1, 10}}}});
-  input.tied.push_back({.from = 1, .to = 0, .exchange = 1, .channel = {.used = true, .latency_s = 0.5, .wires = {{1, 2}}}});
-  input.tied.push_back({.from = 0, .to = 1, .channel = {.used = true, .latency_s = 0.5, .wires = {{0, 10}}}});
+  input.tied.push_back({.from = 1, .to = 0, .channel = {.used = true, .latency_s = 0.5, .shared_links = {{1, 10}}}});
+  input.tied.push_back({.from = 1, .to = 0, .exchange = 1, .channel = {.used = true, .latency_s = 0.5, .shared_links = {{1, 2}}}});
+  input.tied.push_back({.from = 0, .to = 1, .channel = {.used = true, .latency_s = 0.5, .shared_links = {{0, 10}}}});
   std::vector<TimelineSpan> timeline;
   // Stage 0: forward to 1, its message is there at 5.5; stage 1 is done at 8.5, its gradient there at 13, stage 0 done at 15.
   const double step_s = PipelineSimulator().Run(input, &timeline).step_s;
@@ -267,16 +267,16 @@ TEST(PipelineModelTest, TiedGradientsFollowTheGradientsOnTheirWire) {
   EXPECT_DOUBLE_EQ(step_s, 25);
 }
 
-// Stage 2's tied gradients go to stage 0 over wire 8; so do the gradients of stage 1, which is not done yet.
+// Stage 2's tied gradients go to stage 0 over shared link 8; so do the gradients of stage 1, which is not done yet.
 TEST(PipelineModelTest, TiedGradientsLetOthersPassBetweenTheirPieces) {
   PipelineInput input = EqualChain(3, 1, 0.001, 0);
-  input.wires = 9;
-  input.links[0].backward.wires.push_back({8, 1});
-  input.tied.push_back({.from = 2, .to = 0, .channel = {.used = true, .wires = {{4, 16}, {8, 16}}}, .pieces = 16});
+  input.shared_links = 9;
+  input.links[0].backward.shared_links.push_back({8, 1});
+  input.tied.push_back({.from = 2, .to = 0, .channel = {.used = true, .shared_links = {{4, 16}, {8, 16}}}, .pieces = 16});
   std::vector<TimelineSpan> timeline;
   PipelineSimulator().Run(input, &timeline);
   const TimelineSpan tied = TiedSpan(timeline, 0);
-  EXPECT_NEAR(tied.end_s - tied.begin_s, 17, 1e-9) << "the wire carries both";
+  EXPECT_NEAR(tied.end_s - tied.begin_s, 17, 1e-9) << "the link carries both";
   for (const TimelineSpan& span : timeline) {
     if (span.kind != TimelineSpan::Kind::kBackwardMessage || span.stage != 0) continue;
     EXPECT_LE(span.arrives_s - span.sent_s, 2.001) << "no more than a piece later than alone";
@@ -328,7 +328,7 @@ TEST(PipelineModelTest, NeverOpensMoreMicroBatchesThanAllowed) {
   EXPECT_THAT(open, ::testing::Each(0));
 }
 
-TEST(PipelineModelTest, IsNeverFasterThanItsBusiestStageOrWire) {
+TEST(PipelineModelTest, IsNeverFasterThanItsBusiestStageOrLink) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
@@ -340,14 +340,14 @@ TEST(PipelineModelTest, IsNeverFasterThanItsBusiestStageOrWire) {
       stage = {.forward_s = draw(0.1, 2), .backward_s = draw(0.1, 4), .in_flight = 1 + static_cast<int>(draw(0, 6))};
       busiest_s = std::max(busiest_s, micro_batches * (stage.forward_s + stage.backward_s));
     }
-    for (const StageLink& link : input.links) busiest_s = std::max(busiest_s, micro_batches * link.forward.wires[0].hold_s);
+    for (const StageLink& link : input.links) busiest_s = std::max(busiest_s, micro_batches * link.forward.shared_links[0].hold_s);
     const double step_s = PipelineSimulator().Run(input).step_s;
     EXPECT_GE(step_s, busiest_s * (1 - 1e-12));
     EXPECT_EQ(step_s, PipelineSimulator().Run(input).step_s);
   }
 }
 
-// Chains with a skip connection, links that send nothing back and a wire that several share.
+// Chains with a skip connection, links that send nothing back and a link that several share.
 PipelineInput RandomChain(uint32_t seed) {
   std::mt19937 random(seed);
   const auto draw = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
@@ -358,15 +358,16 @@ PipelineInput RandomChain(uint32_t seed) {
     stage = {.forward_s = draw(0.1, 2), .backward_s = draw(0.1, 4), .update_s = draw(0, 1), .in_flight = 1 + static_cast<int>(draw(0, 6))};
   }
   if (stages > 2) {
-    const int wire = input.wires;
-    input.wires += 2;
-    input.links.push_back({0, stages - 1, {true, draw(0, 3), {{wire, draw(0, 1)}}}, {true, draw(0, 3), {{wire + 1, draw(0, 1)}}}});
+    const int shared_link = input.shared_links;
+    input.shared_links += 2;
+    input.links.push_back(
+        {0, stages - 1, {true, draw(0, 3), {{shared_link, draw(0, 1)}}}, {true, draw(0, 3), {{shared_link + 1, draw(0, 1)}}}});
   }
-  const int shared = input.wires++;
+  const int shared = input.shared_links++;
   for (StageLink& link : input.links) {
     link.backward.used = draw(0, 1) < 0.9;
-    if (draw(0, 1) < 0.3) link.forward.wires.push_back({shared, draw(0, 1)});
-    if (draw(0, 1) < 0.3) link.backward.wires.push_back({shared, draw(0, 1)});
+    if (draw(0, 1) < 0.3) link.forward.shared_links.push_back({shared, draw(0, 1)});
+    if (draw(0, 1) < 0.3) link.backward.shared_links.push_back({shared, draw(0, 1)});
   }
   input.step_overhead_s = draw(0, 1);
   if (stages > 1 && seed % 3 == 0) {
@@ -375,9 +376,9 @@ PipelineInput RandomChain(uint32_t seed) {
       input.tied.push_back({.from = from,
                             .to = to,
                             .before_report = draw(0, 1) < 0.5,
-                            .channel = {.used = true, .latency_s = draw(0, 2), .wires = {{input.wires++, seconds}}},
+                            .channel = {.used = true, .latency_s = draw(0, 2), .shared_links = {{input.shared_links++, seconds}}},
                             .pieces = 4});
-      if (seed % 2 == 0) input.tied.back().channel.wires.push_back({shared, seconds});
+      if (seed % 2 == 0) input.tied.back().channel.shared_links.push_back({shared, seconds});
     }
     for (int s = 1; s < stages; ++s) {
       input.reports.push_back({s, 0, draw(0, 1)});

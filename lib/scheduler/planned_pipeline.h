@@ -52,7 +52,7 @@ struct PlannedLink {
   double producer_forward_s = 0, consumer_forward_s = 0;
   double producer_backward_s = 0, consumer_backward_s = 0;
   std::string codec_reason;  // why this codec, as its policy says; may be empty
-  // Serialisation + latency of one micro-batch's message, alone on the wire.
+  // Serialisation + latency of one micro-batch's message, alone on its link.
   double forward_s = 0, backward_s = 0;
   double forward_latency_s = 0, backward_latency_s = 0;  // of these
   double forward_share_bytes_per_s = 0;                  // of the line, by the bytes that others move there: what the codec was chosen for
@@ -66,7 +66,7 @@ struct TiedExchange {
     int src_stage = 0;
     int dst_stage = 0;
     int64_t bytes = 0;
-    double seconds = 0;    // serialisation, alone on the wire; 0 for stages whose devices no link joins
+    double seconds = 0;    // serialisation, alone on its link; 0 for stages whose devices no link joins
     double latency_s = 0;  // besides
     bool operator==(const Message&) const = default;
   };
@@ -84,7 +84,7 @@ struct TiedExchange {
 // By what the step of a pipeline was predicted, so that it can be simulated again, looked at and changed.
 struct StepModel {
   PipelineInput input;
-  std::vector<std::string> wires;  // by wire: the shared resource; empty: a pair's own
+  std::vector<std::string> shared_links;  // names, by shared link; empty: a pair's own
   // From the last stage's device to the first's, for schedules that go round: with the message between neighbours that takes longest.
   // Unused when they are not joined or nothing crosses.
   StageLink wrap_around;

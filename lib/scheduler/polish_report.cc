@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {

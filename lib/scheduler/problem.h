@@ -50,7 +50,7 @@ struct CutTraffic {
 
 class Problem {
  public:
-  // Errors: InvalidArgument as Validate. A PlanError when constraints cannot be met whatever the strategy: no executor left, unknown device
+  // Errors: InvalidArgument as Validate. A PlanError when constraints cannot be met whatever the planner: no executor left, unknown device
   // names, a pin that matches no op, contradictory pins, more stages than ops or executors.
   static absl::StatusOr<std::variant<std::unique_ptr<Problem>, PlanError>> Create(const PlanRequest& request, StopFunction stop = nullptr);
 
@@ -65,7 +65,7 @@ class Problem {
   const std::vector<int>& usable() const { return usable_; }  // devices that may get a stage, in declared order
   int max_stages() const { return max_stages_; }
   int min_stages() const { return min_stages_; }
-  bool MayHave(size_t stages) const { return static_cast<int>(stages) >= min_stages_ && static_cast<int>(stages) <= max_stages_; }
+  bool AllowsStages(size_t stages) const { return static_cast<int>(stages) >= min_stages_ && static_cast<int>(stages) <= max_stages_; }
 
   DirectedLink link(int src, int dst) const { return links_.Between(src, dst); }
   const DirectedLinks& links() const { return links_; }
@@ -86,7 +86,7 @@ class Problem {
   int64_t StashBound(int begin, int end) const;
   int64_t ScratchBound(int begin, int end) const;
   // At least what a stage of [begin, end) takes with one micro-batch in flight.
-  int64_t NeedAlone(int begin, int end) const { return StaticBytes(begin, end) + StashBound(begin, end) + ScratchBound(begin, end); }
+  int64_t StandaloneBytes(int begin, int end) const { return StaticBytes(begin, end) + StashBound(begin, end) + ScratchBound(begin, end); }
   // Bytes alive at a cut before `position`, by what they may suffer.
   int64_t LossyBytesAt(int position) const { return lossy_alive_[position]; }
   int64_t LosslessBytesAt(int position) const { return lossless_alive_[position]; }

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/problem.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 
@@ -19,7 +19,7 @@ TEST(ProblemMemory, BoundsWithRecomputationAreBoundsOfEveryPlansStages) {
     PlanRequest request = testing::RandomRequest(seed, {.max_ops = 24, .max_devices = 6, .max_micro_batches = 8, .tight_memory = false});
     request.recompute = true;
     if (seed % 4 != 0) testing::AddBlocks(request, seed);
-    request.step_exchange = false;
+    request.coordinates_steps = false;
     const auto problem = ProblemOf(request);
     if (problem == nullptr) continue;
     const absl::StatusOr<PlanOutcome> outcome = MakePlan("random", request);
@@ -34,12 +34,12 @@ TEST(ProblemMemory, BoundsWithRecomputationAreBoundsOfEveryPlansStages) {
         end = std::max(end, problem->position_of(op) + 1);
       }
       ++stages;
-      const int64_t least = problem->NeedAlone(begin, end);
+      const int64_t least = problem->StandaloneBytes(begin, end);
       EXPECT_LE(least, stage.memory_bytes) << "stage " << stage.index << " of " << plan->stages.size();
       close += least > stage.memory_bytes / 2;
       together += stage.memory_bytes;
     }
-    EXPECT_LE(problem->NeedAlone(0, problem->positions()), together);
+    EXPECT_LE(problem->StandaloneBytes(0, problem->positions()), together);
   }
   EXPECT_GT(stages, 600);
   EXPECT_GT(close, stages / 3);

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<int>> BeginsOf(const Problem& problem, const PlannedP
 
 absl::Status WhyNot(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation) {
   const auto name = [&](int stage) { return problem.request().devices[assignment.devices[stage]].name; };
-  if (evaluation.verdict == Evaluation::Feasibility::kDisconnected) {
+  if (evaluation.feasibility == Evaluation::Feasibility::kDisconnected) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s and %s are not joined both ways", name(evaluation.stage), name(evaluation.other_stage)));
   }

@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler {
@@ -19,8 +19,8 @@ PlanRequest SitesOfTwo(int64_t cut_bytes = 400'000) {
   return request;
 }
 
-PlannedPipeline PlanOf(const PlanRequest& request, absl::string_view strategy = "op-fence") {
-  const auto outcome = MakePlan(strategy, request);
+PlannedPipeline PlanOf(const PlanRequest& request, absl::string_view planner = "op-fence") {
+  const auto outcome = MakePlan(planner, request);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   if (!outcome.ok() || !std::holds_alternative<PlannedPipeline>(*outcome)) return {};
   return std::get<PlannedPipeline>(*outcome);
@@ -34,8 +34,8 @@ TEST(RecostTest, TheSameSnapshotGivesTheSameBitsOfTheStep) {
     PlanRequest request = testing::RandomRequest(seed, {.max_ops = 14, .max_devices = 5});
     if (seed % 3 == 0) request.codec_policy = &ladder;
     if (seed % 4 == 0) request.schedule = schedule::kGPipe;
-    for (const char* strategy : {"op-fence", "equal-ops"}) {
-      const auto outcome = MakePlan(strategy, request);
+    for (const char* planner : {"op-fence", "equal-ops"}) {
+      const auto outcome = MakePlan(planner, request);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       if (!std::holds_alternative<PlannedPipeline>(*outcome)) continue;
       const PlannedPipeline& plan = std::get<PlannedPipeline>(*outcome);

@@ -29,7 +29,7 @@ absl::StatusOr<PipelineInput> SplitBackward(const StepModel& pipeline) {
   split.split_backward = true;
   PipelineInput deeper = split;
   for (StageTiming& stage : deeper.stages) {
-    stage.in_flight = std::clamp(stage.in_flight + split.workers() - 1, stage.in_flight, std::max(stage.in_flight, stage.most_kept));
+    stage.in_flight = std::clamp(stage.in_flight + split.workers() - 1, stage.in_flight, std::max(stage.in_flight, stage.max_kept));
   }
   PipelineSimulator simulator;
   return simulator.Run(deeper).step_s < simulator.Run(split).step_s ? deeper : split;
@@ -52,7 +52,7 @@ absl::StatusOr<PipelineInput> Interleave(const StepModel& pipeline, int chunks) 
   PipelineInput input = plain;
   input.schedule = schedule::k1F1B;
   input.virtual_stages = chunks;
-  input.wires = static_cast<int>(pipeline.wires.size());
+  input.shared_links = static_cast<int>(pipeline.shared_links.size());
   input.stages.clear();
   input.links.clear();
   for (int c = 0; c < chunks; ++c) {
@@ -62,8 +62,8 @@ absl::StatusOr<PipelineInput> Interleave(const StepModel& pipeline, int chunks) 
     StageTiming& limits = input.stages[w];
     const int passes = chunks * plain.micro_batches;
     limits.in_flight = std::min(passes, 2 * (workers - w - 1) + (chunks - 1) * workers + 1);
-    const int fits = plain.stages[w].most_kept * chunks;
-    if (plain.stages[w].most_kept > 0 && limits.in_flight > fits) {
+    const int fits = plain.stages[w].max_kept * chunks;
+    if (plain.stages[w].max_kept > 0 && limits.in_flight > fits) {
       return absl::FailedPreconditionError(absl::StrFormat("stage %d must keep %d parts of micro-batches, of %d each, and has room for %d",
                                                            w, limits.in_flight, chunks, fits));
     }

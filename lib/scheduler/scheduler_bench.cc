@@ -5,7 +5,7 @@
 
 #include "benchmark/benchmark.h"
 #include "lib/scheduler/pipeline_model.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/warm_start.h"
 
@@ -18,9 +18,9 @@ void SimulateStep(benchmark::State& state) {
   input.micro_batches = micro_batches;
   for (int s = 0; s < stages; ++s) input.stages.push_back({.forward_s = 1 + 0.01 * s, .backward_s = 2, .in_flight = 2 * (stages - s)});
   for (int s = 0; s + 1 < stages; ++s) {
-    const int wire = input.wires;
-    input.wires += 2;
-    input.links.push_back({s, s + 1, {true, 0.1, {{wire, 0.5}}}, {true, 0.1, {{wire + 1, 0.5}}}});
+    const int shared_link = input.shared_links;
+    input.shared_links += 2;
+    input.links.push_back({s, s + 1, {true, 0.1, {{shared_link, 0.5}}}, {true, 0.1, {{shared_link + 1, 0.5}}}});
   }
   PipelineSimulator simulator;
   for (auto _ : state) benchmark::DoNotOptimize(simulator.Run(input).step_s);
@@ -56,12 +56,12 @@ double PeakMebibytes() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-void PlanFromScratch(benchmark::State& state, const char* strategy, PlanRequest (*make)(int, int), int64_t budget) {
+void PlanFromScratch(benchmark::State& state, const char* planner, PlanRequest (*make)(int, int), int64_t budget) {
   PlanRequest request = make(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
   if (budget > 0) request.search_budget = budget;
   double step_s = 0, gap = 0, stages = 0;
   for (auto _ : state) {
-    const auto outcome = MakePlan(strategy, request);
+    const auto outcome = MakePlan(planner, request);
     const PlannedPipeline* const plan = outcome.ok() ? std::get_if<PlannedPipeline>(&*outcome) : nullptr;
     if (plan == nullptr) return state.SkipWithError("no plan");
     step_s = plan->predicted_step_s;

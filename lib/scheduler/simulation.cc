@@ -18,7 +18,7 @@ using Kind = TimelineSpan::Kind;
 // Adds up what the spans say; passes them on.
 class Tally final : public SpanSink {
  public:
-  Tally(const PipelineInput& input, const std::vector<std::string>& wires, SpanSink* next) : input_(input), next_(next) {
+  Tally(const PipelineInput& input, const std::vector<std::string>& shared_links, SpanSink* next) : input_(input), next_(next) {
     out_.stages.resize(input.workers());
     open_.resize(input.workers());
     last_pass_s_.resize(input.workers());
@@ -27,10 +27,11 @@ class Tally final : public SpanSink {
     }
     for (const TiedMessage& tied : input.tied) Use({tied.from, tied.to, LinkUsage::Kind::kTied}, tied.channel.latency_s);
     for (const auto* messages : {&input.reports, &input.decisions}) {
-      for (const EndMessage& message : *messages) AddEndMessage(message);
+      for (const StepEndMessage& message : *messages) AddEndMessage(message);
     }
-    for (size_t w = 0; w < wires.size(); ++w) {
-      if (!wires[w].empty()) shared_of_[static_cast<int>(w)] = SharedWireUsage{.wire = static_cast<int>(w), .name = wires[w]};
+    for (size_t w = 0; w < shared_links.size(); ++w) {
+      if (!shared_links[w].empty())
+        shared_of_[static_cast<int>(w)] = SharedLinkUsage{.shared_link = static_cast<int>(w), .name = shared_links[w]};
     }
   }
 
@@ -76,7 +77,7 @@ class Tally final : public SpanSink {
     out_.complete = result.complete;
     for (StageUsage& use : out_.stages) use.idle_s = std::max(0.0, result.step_s - use.busy_s());
     for (auto& [key, use] : link_of_) out_.links.push_back(use);
-    for (auto& [wire, use] : shared_of_) {
+    for (auto& [shared_link, use] : shared_of_) {
       if (use.pairs > 0) out_.shared.push_back(use);
     }
     return std::move(out_);
@@ -95,7 +96,7 @@ class Tally final : public SpanSink {
     use.latency_s = latency_s;
     return use;
   }
-  void AddEndMessage(const EndMessage& message) {
+  void AddEndMessage(const StepEndMessage& message) {
     LinkUsage& use = Use({message.from, message.to, LinkUsage::Kind::kNorm}, message.latency_s);
     ++use.messages;
     use.bytes += message.bytes;
@@ -110,20 +111,20 @@ class Tally final : public SpanSink {
     const bool tied = span.kind == Kind::kTiedMessage;
     LinkUsage& use = link_of_[key];
     double longest_s = 0;
-    for (const WireUsage& wire : channel.wires) longest_s = std::max(longest_s, wire.hold_s);
-    // A tied message may let others pass between its pieces, and is then longer on its way than its wires are busy with it.
+    for (const LinkOccupancy& hold : channel.shared_links) longest_s = std::max(longest_s, hold.hold_s);
+    // A tied message may let others pass between its pieces, and is then longer on its way than its shared links are busy with it.
     const double busy_s = tied ? std::min(span.end_s - span.begin_s, longest_s) : span.end_s - span.begin_s;
     ++use.messages;
     use.bytes += channel.bytes;
     use.busy_s += busy_s;
     if (span.begin_s - span.sent_s >= 1e-9) use.queued_s += span.begin_s - span.sent_s;  // less is what rounding leaves
-    for (const WireUsage& wire : channel.wires) {
-      const auto shared = shared_of_.find(wire.wire);
+    for (const LinkOccupancy& hold : channel.shared_links) {
+      const auto shared = shared_of_.find(hold.shared_link);
       if (shared == shared_of_.end()) continue;
-      users_[wire.wire].insert({std::get<0>(key), std::get<1>(key)});
-      shared->second.pairs = static_cast<int>(users_[wire.wire].size());
+      users_[hold.shared_link].insert({std::get<0>(key), std::get<1>(key)});
+      shared->second.pairs = static_cast<int>(users_[hold.shared_link].size());
       shared->second.bytes += channel.bytes;
-      if (longest_s > 0) shared->second.busy_s += busy_s * wire.hold_s / longest_s;
+      if (longest_s > 0) shared->second.busy_s += busy_s * hold.hold_s / longest_s;
     }
   }
 
@@ -132,15 +133,15 @@ class Tally final : public SpanSink {
   Simulation out_;
   std::vector<int> open_;
   std::map<LinkKey, LinkUsage> link_of_;
-  std::map<int, SharedWireUsage> shared_of_;
-  std::map<int, std::set<std::pair<int, int>>> users_;  // of a wire: directed pairs of workers
+  std::map<int, SharedLinkUsage> shared_of_;
+  std::map<int, std::set<std::pair<int, int>>> users_;  // of a shared link: directed pairs of workers
   std::vector<double> last_pass_s_;                     // by worker: when its newest pass ends
 };
 
 }  // namespace
 
-Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& wires, const PassNoise* noise, SpanSink* spans) {
-  Tally tally(input, wires, spans);
+Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& shared_links, const PassNoise* noise, SpanSink* spans) {
+  Tally tally(input, shared_links, spans);
   return tally.Finish(PipelineSimulator().Run(input, &tally, noise));
 }
 
@@ -178,8 +179,8 @@ StepSpread SpreadOf(std::vector<double> seconds) {
   };
   spread.p50_s = rank(0.5);
   spread.p95_s = rank(0.95);
-  spread.least_s = seconds.front();
-  spread.most_s = seconds.back();
+  spread.min_s = seconds.front();
+  spread.max_s = seconds.back();
   return spread;
 }
 

@@ -1,7 +1,7 @@
-// What a simulated step does to stages, links and shared wires, and how it varies. What limits it: step_limits.h.
+// What a simulated step does to stages and links, those that are shared too, and how it varies. What limits it: bottlenecks.h.
 //
 // Pure functions of their arguments; see pipeline_model.h for what is modelled. Memory: as many numbers as there are stages, links and
-// wires; no spans are kept.
+// shared links; no spans are kept.
 #pragma once
 
 #include <cstdint>
@@ -35,14 +35,14 @@ struct LinkUsage {
   Kind kind = Kind::kActivations;
   int64_t messages = 0;
   int64_t bytes = 0;
-  double busy_s = 0;    // some message is on its wires
-  double queued_s = 0;  // all messages together waited for a wire
+  double busy_s = 0;    // some message is on its links
+  double queued_s = 0;  // all messages together waited for a link
   double latency_s = 0;
 };
 
-// A wire that several pairs may share.
-struct SharedWireUsage {
-  int wire = 0;
+// A link or port that several pairs may use.
+struct SharedLinkUsage {
+  int shared_link = 0;
   std::string name;
   int pairs = 0;  // directions of links that pass it
   int64_t bytes = 0;
@@ -54,18 +54,18 @@ struct Simulation {
   bool complete = true;  // see PipelineResult
   std::vector<StageUsage> stages;
   std::vector<LinkUsage> links;  // ascending by (src, dst, kind)
-  std::vector<SharedWireUsage> shared;
+  std::vector<SharedLinkUsage> shared;
 };
 
-// `wires` as in StepModel. Spans also go to `spans`, if given.
-Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& wires, const PassNoise* noise = nullptr,
+// `shared_links` as in StepModel. Spans also go to `spans`, if given.
+Simulation Simulate(const PipelineInput& input, const std::vector<std::string>& shared_links, const PassNoise* noise = nullptr,
                     SpanSink* spans = nullptr);
 
 const char* Name(LinkUsage::Kind kind);  // "activations", "gradients", "tied gradients", "global norm"
 
 struct StepSpread {
   int steps = 0;
-  double mean_s = 0, p50_s = 0, p95_s = 0, least_s = 0, most_s = 0;
+  double mean_s = 0, p50_s = 0, p95_s = 0, min_s = 0, max_s = 0;
 };
 
 inline constexpr int kMaxSimulatedSteps = 100'000;

@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/schedule_variants.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/timeline.h"
 
@@ -22,7 +22,7 @@ class Spans final : public SpanSink {
   std::vector<TimelineSpan> all;
 };
 
-// A chain with uneven stages and links, some over one shared wire; now and then a link that skips stages.
+// A chain with uneven stages and links, some over one shared link; now and then a link that skips stages.
 PipelineInput RandomPipeline(uint32_t seed) {
   std::mt19937 random(seed);
   const auto draw = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
@@ -42,16 +42,16 @@ PipelineInput RandomPipeline(uint32_t seed) {
                             .codec_backward_s = 0.02});
   }
   const int shared = 2 * stages * stages;
-  input.wires = shared + 1;
+  input.shared_links = shared + 1;
   const auto join = [&](int src, int dst, bool returns) {
-    const int wire = 2 * (src * stages + dst);
+    const int shared_link = 2 * (src * stages + dst);
     const auto channel = [&](int own) {
-      Channel out{.used = true, .latency_s = draw(0, 1.5), .wires = {{own, draw(0, 1)}}, .bytes = 1000 + own};
-      if (seed % 2 == 0) out.wires.push_back({shared, draw(0, 0.5)});
+      Channel out{.used = true, .latency_s = draw(0, 1.5), .shared_links = {{own, draw(0, 1)}}, .bytes = 1000 + own};
+      if (seed % 2 == 0) out.shared_links.push_back({shared, draw(0, 0.5)});
       return out;
     };
-    input.links.push_back({.src = src, .dst = dst, .forward = channel(wire)});
-    if (returns) input.links.back().backward = channel(wire + 1);
+    input.links.push_back({.src = src, .dst = dst, .forward = channel(shared_link)});
+    if (returns) input.links.back().backward = channel(shared_link + 1);
   };
   for (int s = 0; s + 1 < stages; ++s) join(s, s + 1, true);
   if (stages > 2 && seed % 4 == 0) join(0, stages - 1, seed % 8 == 0);
@@ -60,8 +60,8 @@ PipelineInput RandomPipeline(uint32_t seed) {
       for (int exchange = 0; exchange < 2; ++exchange) {
         const int own = from == 0 ? 2 * (stages - 1) : 2 * (stages - 1) + 1;
         TiedMessage tied{.from = from, .to = to, .exchange = exchange, .channel = {.used = true, .latency_s = draw(0, 1), .bytes = 5000}};
-        tied.channel.wires = {{own, draw(0, 9)}};
-        if (seed % 2 == 0) tied.channel.wires.push_back({shared, draw(0, 9)});
+        tied.channel.shared_links = {{own, draw(0, 9)}};
+        if (seed % 2 == 0) tied.channel.shared_links.push_back({shared, draw(0, 9)});
         tied.pieces = seed % 2 == 0 ? 8 : 1;
         input.tied.push_back(tied);
       }
@@ -74,8 +74,8 @@ PipelineInput RandomPipeline(uint32_t seed) {
   return input;
 }
 
-std::vector<std::string> WireNames(const PipelineInput& input) {
-  std::vector<std::string> names(input.wires);
+std::vector<std::string> SharedLinkNames(const PipelineInput& input) {
+  std::vector<std::string> names(input.shared_links);
   names.back() = "uplink";
   return names;
 }
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, RandomPipelines, ::testing::Range(0U, 120U));
 
 TEST_P(RandomPipelines, SecondsOfAStageAddUpToTheStep) {
   const PipelineInput input = RandomPipeline(GetParam());
-  const Simulation simulation = Simulate(input, WireNames(input));
+  const Simulation simulation = Simulate(input, SharedLinkNames(input));
   EXPECT_TRUE(simulation.complete);
   EXPECT_EQ(simulation.step_s, PipelineSimulator().Run(input).step_s) << "listening changes nothing";
   for (size_t s = 0; s < input.stages.size(); ++s) {
@@ -112,13 +112,13 @@ TEST_P(RandomPipelines, SecondsOfAStageAddUpToTheStep) {
   }
   for (const TiedMessage& tied : input.tied) {
     bytes += tied.channel.bytes;
-    if (tied.channel.wires.size() == 2) shared_s += tied.channel.wires[1].hold_s;
+    if (tied.channel.shared_links.size() == 2) shared_s += tied.channel.shared_links[1].hold_s;
   }
   for (const StageLink& link : input.links) {
     for (const Channel* channel : {&link.forward, &link.backward}) {
       if (!channel->used) continue;
       bytes += input.micro_batches * channel->bytes;
-      if (channel->wires.size() == 2) shared_s += input.micro_batches * channel->wires[1].hold_s;
+      if (channel->shared_links.size() == 2) shared_s += input.micro_batches * channel->shared_links[1].hold_s;
     }
   }
   EXPECT_EQ(sent, bytes);
@@ -134,7 +134,7 @@ TEST_P(RandomPipelines, RowsOfTheTimelineDoNotOverlapAndEveryPassWaitsForItsMess
   std::vector<std::string> names;
   for (size_t s = 0; s < input.stages.size(); ++s) names.push_back("d" + std::to_string(s));
   TimelineRecorder recorder(input, names);
-  const Simulation simulation = Simulate(input, WireNames(input), nullptr, &recorder);
+  const Simulation simulation = Simulate(input, SharedLinkNames(input), nullptr, &recorder);
   const Timeline timeline = recorder.Finish(simulation.step_s);
   EXPECT_FALSE(timeline.truncated);
   std::vector<double> free_s(timeline.rows.size(), 0);
@@ -178,12 +178,12 @@ TEST_P(RandomPipelines, NeverBelowTheBoundsAndGPipeIsMonotone) {
     if (s + 1 == input.stages.size()) continue;
     for (const Channel* channel : {&input.links[s].forward, &input.links[s].backward}) {
       double hold_s = 0;
-      for (const WireUsage& use : channel->wires) hold_s = std::max(hold_s, use.hold_s);
+      for (const LinkOccupancy& use : channel->shared_links) hold_s = std::max(hold_s, use.hold_s);
       once_s += hold_s + channel->latency_s;
     }
   }
   EXPECT_GE(step_s, once_s * (1 - 1e-12));
-  // A shared wire serves first come, first served: a delay may change who is first.
+  // A shared link serves first come, first served: a delay may change who is first.
   if (input.schedule != schedule::kGPipe || GetParam() % 2 == 0 || input.split_backward) return;
   for (StageTiming& stage : input.stages) {
     PipelineInput slower = input;
@@ -192,7 +192,7 @@ TEST_P(RandomPipelines, NeverBelowTheBoundsAndGPipeIsMonotone) {
   }
   for (size_t l = 0; l < input.links.size(); ++l) {
     PipelineInput slower = input;
-    slower.links[l].forward.wires[0].hold_s *= 1.7;
+    slower.links[l].forward.shared_links[0].hold_s *= 1.7;
     slower.links[l].backward.latency_s += 0.4;
     EXPECT_GE(PipelineSimulator().Run(slower).compute_end_s, PipelineSimulator().Run(input).compute_end_s);
   }
@@ -202,12 +202,12 @@ TEST(SimulationTest, HalfDuplexMakesBothDirectionsWaitForEachOther) {
   PipelineInput input;
   input.micro_batches = 8;
   input.stages.assign(2, {.forward_s = 1, .backward_s = 1, .in_flight = 4});
-  input.wires = 3;
+  input.shared_links = 3;
   input.links = {{0, 1, {true, 0.1, {{0, 1.0}}}, {true, 0.1, {{1, 1.0}}}}};
   const Simulation full = Simulate(input, {"", "", "radio"});
   EXPECT_TRUE(full.shared.empty());
-  input.links[0].forward.wires.push_back({2, 1.0});
-  input.links[0].backward.wires.push_back({2, 1.0});
+  input.links[0].forward.shared_links.push_back({2, 1.0});
+  input.links[0].backward.shared_links.push_back({2, 1.0});
   const Simulation half = Simulate(input, {"", "", "radio"});
   EXPECT_GT(half.step_s, full.step_s);
   ASSERT_EQ(half.shared.size(), 1);
@@ -231,9 +231,9 @@ TEST(SimulationTest, NoiseFollowsTheSeedAndKeepsItsMean) {
   EXPECT_NE(spread.mean_s, SpreadOfSteps(input, {.jitter = 0.3, .seed = 8}, 400).mean_s);
   // 400 steps of 32 independent passes: the mean is within 1 % (five standard errors).
   EXPECT_NEAR(spread.mean_s, 48, 0.48);
-  EXPECT_LT(spread.least_s, spread.p50_s);
+  EXPECT_LT(spread.min_s, spread.p50_s);
   EXPECT_LT(spread.p50_s, spread.p95_s);
-  EXPECT_LE(spread.p95_s, spread.most_s);
+  EXPECT_LE(spread.p95_s, spread.max_s);
   EXPECT_EQ(SpreadOfSteps(input, {}, 3).p95_s, 48);
 }
 
@@ -248,10 +248,10 @@ TEST(SimulationTest, AStragglerLagsInItsShareOfTheSteps) {
   EXPECT_EQ(slowed.stages[0], input.stages[0]);
   EXPECT_EQ(slowed.stages[1].backward_s, 6);
   const double slow_s = PipelineSimulator().Run(slowed).step_s;
-  EXPECT_EQ(SpreadOfSteps(input, always, 5).least_s, slow_s);
+  EXPECT_EQ(SpreadOfSteps(input, always, 5).min_s, slow_s);
   const StepSpread often = SpreadOfSteps(input, {.stragglers = {{.worker = 1, .factor = 3, .probability = 0.25}}, .seed = 3}, 1000);
-  EXPECT_EQ(often.least_s, step_s);
-  EXPECT_EQ(often.most_s, slow_s);
+  EXPECT_EQ(often.min_s, step_s);
+  EXPECT_EQ(often.max_s, slow_s);
   EXPECT_NEAR((often.mean_s - step_s) / (slow_s - step_s), 0.25, 0.07);
 }
 
@@ -271,13 +271,13 @@ TEST(ScheduleVariantsTest, ShortenTheBubbleOnFastLinks) {
   const auto interleaved = Interleave(plan.pipeline, 3), split = SplitBackward(plan.pipeline);
   ASSERT_TRUE(interleaved.ok()) << interleaved.status();
   ASSERT_TRUE(split.ok()) << split.status();
-  const Simulation simulation = Simulate(*interleaved, plan.pipeline.wires);
+  const Simulation simulation = Simulate(*interleaved, plan.pipeline.shared_links);
   EXPECT_TRUE(simulation.complete);
   EXPECT_LT(simulation.step_s, plan.predicted_step_s);
-  const Simulation plain = Simulate(plan.pipeline.input, plan.pipeline.wires);
+  const Simulation plain = Simulate(plan.pipeline.input, plan.pipeline.shared_links);
   for (int w = 0; w < 4; ++w) EXPECT_NEAR(simulation.stages[w].busy_s(), plain.stages[w].busy_s(), 1e-9) << "the same work";
   EXPECT_LT(PipelineSimulator().Run(*split).step_s, plan.predicted_step_s);
-  for (const StageTiming& stage : split->stages) EXPECT_LE(stage.in_flight, std::max(stage.most_kept, 1));
+  for (const StageTiming& stage : split->stages) EXPECT_LE(stage.in_flight, std::max(stage.max_kept, 1));
 }
 
 TEST(ScheduleVariantsTest, InterleavingPaysForItsCrossingsOnSlowLinks) {
@@ -309,7 +309,7 @@ TEST(ScheduleVariantsTest, SayWhatCannotBe) {
   open.wrap_around = {};
   EXPECT_THAT(Interleave(open, 2).status().message(), HasSubstr("not joined"));
   StepModel tight = plan.pipeline;
-  tight.input.stages[0].most_kept = 2;
+  tight.input.stages[0].max_kept = 2;
   EXPECT_THAT(Interleave(tight, 2).status().message(), HasSubstr("stage 0 must keep 11"));
   for (StageTiming& stage : plan.pipeline.input.stages) stage.weights_s = 0;
   EXPECT_THAT(SplitBackward(plan.pipeline).status().message(), HasSubstr("gradients of weights"));

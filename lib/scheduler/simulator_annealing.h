@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/scheduler/assignment.h"
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/problem.h"
 
 namespace fusionllm::scheduler {
@@ -20,15 +20,15 @@ class SimulatorAnnealing {
   SimulatorAnnealing(const Problem& problem, Evaluator& evaluator) : problem_(problem), evaluator_(evaluator) {}
 
   // The best met from `start`, which is feasible and evaluated, while the evaluator does so much work. Times are of that effort.
-  Candidate Run(const Candidate& start, Effort effort, int64_t most_work, grid::Draws& draws);
+  Candidate Run(const Candidate& start, Effort effort, int64_t max_work, grid::Rng& rng);
 
  private:
-  bool Propose(const Assignment& from, grid::Draws& draws);
-  bool ShiftCuts(grid::Draws& draws);
-  bool ReplaceDevice(grid::Draws& draws);
-  bool Reorder(grid::Draws& draws);
-  bool AddStage(grid::Draws& draws);
-  bool RemoveStage(grid::Draws& draws);
+  bool Propose(const Assignment& from, grid::Rng& rng);
+  bool ShiftCuts(grid::Rng& rng);
+  bool ReplaceDevice(grid::Rng& rng);
+  bool Reorder(grid::Rng& rng);
+  bool AddStage(grid::Rng& rng);
+  bool RemoveStage(grid::Rng& rng);
   bool CutsInOrder() const;
   int End(size_t stage) const;
 

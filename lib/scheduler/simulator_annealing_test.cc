@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
@@ -33,8 +33,8 @@ class Annealed {
     start_.evaluation = evaluator_.Evaluate(start, Effort::kFull);
   }
   Candidate Run(int64_t work, uint64_t seed) {
-    grid::Draws draws(seed);
-    return SimulatorAnnealing(*problem_, evaluator_).Run(start_, Effort::kFull, work, draws);
+    grid::Rng rng(seed);
+    return SimulatorAnnealing(*problem_, evaluator_).Run(start_, Effort::kFull, work, rng);
   }
   const Problem& problem() const { return *problem_; }
   Evaluator& evaluator() { return evaluator_; }
@@ -52,9 +52,9 @@ TEST(SimulatorAnnealingTest, FindsTheBestPlanFromABadOne) {
   // Nearly all ops on the slowest device: cuts, order and the number of stages are all wrong.
   Annealed annealed(request, {.begins = {0, 1, 23}, .devices = {0, 1, 2}});
   ASSERT_TRUE(annealed.start().evaluation.feasible());
-  const double least_s = CostOf(std::get<PlannedPipeline>(*MakePlan("exact", request)));
-  ASSERT_GT(annealed.start().evaluation.cost_s(), 1.2 * least_s);
-  EXPECT_LE(annealed.Run(6'000, 1).evaluation.cost_s(), least_s * (1 + 1e-6));
+  const double min_s = CostOf(std::get<PlannedPipeline>(*MakePlan("exact", request)));
+  ASSERT_GT(annealed.start().evaluation.cost_s(), 1.2 * min_s);
+  EXPECT_LE(annealed.Run(6'000, 1).evaluation.cost_s(), min_s * (1 + 1e-6));
 }
 
 TEST(SimulatorAnnealingTest, KeepsToItsBudgetAndToTheSeed) {

@@ -268,7 +268,7 @@ absl::Status Validate(const PlanRequest& request) {
   return CheckLinks(request);
 }
 
-int64_t TiedParameter::LeastBytes() const {
+int64_t TiedParameter::MinBytes() const {
   int64_t least = bytes;
   for (const TiedCodec& codec : codecs) {
     for (const int64_t of_use : codec.bytes) least = std::min(least, of_use);

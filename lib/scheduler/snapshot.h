@@ -80,7 +80,7 @@ struct TiedParameter {
   std::vector<TiedCodec> codecs;  // to choose from, the least aggressive first; none: exact, `bytes` from each op
   std::string codecs_why;         // a clause for plans: why there is no other to choose from; may be empty
   // What one stage sends another at least, whatever the codec and the stages.
-  int64_t LeastBytes() const;
+  int64_t MinBytes() const;
 };
 
 struct Device {
@@ -174,7 +174,7 @@ struct PlanRequest {
   std::optional<int64_t> max_egress_bytes;
 
   // End of a step: every stage reports (loss, norm) to the first one and gets its decision.
-  bool step_exchange = true;
+  bool coordinates_steps = true;
   int64_t report_bytes = 1'024;
   int64_t decision_bytes = 0;  // 0: as many as of a report
   // Activation checkpointing: of what its backward parts and the ops that run again read, a stage stashes only what it received, what

@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/testing/problems.h"
 #include "lib/scheduler/testing/requests.h"
 #include "lib/scheduler/testing/small_instances.h"
@@ -21,8 +21,8 @@ class StageAnnealingPeer {
     annealing.share_ = annealing.problem_.request().schedule.forwards_first() ? 1 : share;
     annealing.Start(start);
   }
-  static bool Move(StageAnnealing& annealing, double limit, grid::Draws& draws) {
-    if (!annealing.Move(limit, draws)) return false;
+  static bool Move(StageAnnealing& annealing, double limit, grid::Rng& rng) {
+    if (!annealing.Move(limit, rng)) return false;
     annealing.FindUnused();
     return true;
   }
@@ -86,8 +86,8 @@ TEST_P(StageAnnealingTest, FindsOrdersThatTheSimulatorFindsMuchFaster) {
   const Assignment start = InDeclaredOrder(*problem, 12);
   Evaluator evaluator(*problem);
   StageAnnealing annealing(*problem, problem->usable());
-  grid::Draws draws(1);
-  const Assignment found = annealing.Run(start, 0.25, kWork, draws);
+  grid::Rng rng(1);
+  const Assignment found = annealing.Run(start, 0.25, kWork, rng);
   ExpectSoundAssignment(*problem, found);
   EXPECT_GE(annealing.work(), kWork);
   EXPECT_LT(annealing.work(), 2 * kWork);
@@ -100,8 +100,8 @@ TEST_P(StageAnnealingTest, TheSameDrawsGiveTheSameAssignment) {
   const auto problem = ProblemOf(request);
   const Assignment start = InDeclaredOrder(*problem, 12);
   const auto run = [&](uint64_t seed) {
-    grid::Draws draws(seed);
-    return StageAnnealing(*problem, problem->usable()).Run(start, 0.4, kWork / 10, draws);
+    grid::Rng rng(seed);
+    return StageAnnealing(*problem, problem->usable()).Run(start, 0.4, kWork / 10, rng);
   };
   EXPECT_EQ(run(3), run(3));
 }
@@ -118,8 +118,8 @@ TEST(StageAnnealingTest, KeepsToPinsMemoryAndTheNumberOfStages) {
   Evaluator evaluator(*problem);
   ASSERT_TRUE(evaluator.Evaluate(start, Effort::kFull).feasible());
   for (uint64_t seed = 1; seed <= 5; ++seed) {
-    grid::Draws draws(seed);
-    const Assignment found = StageAnnealing(*problem, problem->usable()).Run(start, 0.25, kWork, draws);
+    grid::Rng rng(seed);
+    const Assignment found = StageAnnealing(*problem, problem->usable()).Run(start, 0.25, kWork, rng);
     ExpectSoundAssignment(*problem, found);
     EXPECT_EQ(found.devices.size(), 5u);
     EXPECT_TRUE(evaluator.Evaluate(found, Effort::kFull).feasible());
@@ -132,9 +132,9 @@ TEST(StageAnnealingTest, StagesOfOneOpAreNotSplit) {
   testing::LinkSites(request, 1e9, 1e-4, 1e9, 1e-4);
   const auto problem = ProblemOf(request);
   for (uint64_t seed = 1; seed <= 5; ++seed) {
-    grid::Draws draws(seed);
+    grid::Rng rng(seed);
     ExpectSoundAssignment(
-        *problem, StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 3, 4, 5}, .devices = {0, 1, 2, 3}}, 0.25, kWork, draws));
+        *problem, StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 3, 4, 5}, .devices = {0, 1, 2, 3}}, 0.25, kWork, rng));
   }
 }
 
@@ -149,8 +149,8 @@ TEST(StageAnnealingTest, TheExchangeOfATiedParameterCounts) {
   }
   request.stages = 2;
   const auto problem = ProblemOf(request);
-  grid::Draws draws(1);
-  const Assignment found = StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 6}, .devices = {0, 1}}, 0.25, kWork, draws);
+  grid::Rng rng(1);
+  const Assignment found = StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 6}, .devices = {0, 1}}, 0.25, kWork, rng);
   ExpectSoundAssignment(*problem, found);
   EXPECT_TRUE(std::count(found.devices.begin(), found.devices.end(), 2) == 1) << "between the other two the exchange takes ten seconds";
 }
@@ -163,8 +163,8 @@ TEST(StageAnnealingTest, AnExchangeThatEveryPlanHasRefusesNoMove) {
   testing::LinkSites(request, 1e7, 1e-4, 1e7, 1e-4);
   request.stages = 2;
   const auto problem = ProblemOf(request);
-  grid::Draws draws(1);
-  const Assignment found = StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 6}, .devices = {0, 1}}, 0.25, kWork, draws);
+  grid::Rng rng(1);
+  const Assignment found = StageAnnealing(*problem, problem->usable()).Run({.begins = {0, 6}, .devices = {0, 1}}, 0.25, kWork, rng);
   EXPECT_EQ(std::count(found.devices.begin(), found.devices.end(), 2), 1) << "twice as fast as the others";
 }
 
@@ -181,19 +181,19 @@ TEST(StageAnnealingTest, MovesAreTakenForWhatTheyAreWorth) {
     if (!std::holds_alternative<PlannedPipeline>(outcome)) continue;
     const Assignment start = testing::AssignmentOf(std::get<PlannedPipeline>(outcome));
     StageAnnealing annealing(problem, problem.usable());
-    grid::Draws draws(seed);
-    StageAnnealingPeer::Start(annealing, start, 0.4 * draws.Uniform());
+    grid::Rng rng(seed);
+    StageAnnealingPeer::Start(annealing, start, 0.4 * rng.Uniform());
     for (int move = 0; move < 300; ++move) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", move " << move);
-      const double before = StageAnnealingPeer::Energy(annealing), limit = before * (1 - 0.02 * std::log(1 - draws.Uniform()));
+      const double before = StageAnnealingPeer::Energy(annealing), limit = before * (1 - 0.02 * std::log(1 - rng.Uniform()));
       StageAnnealing same = annealing;
-      grid::Draws same_draws = draws;
-      if (StageAnnealingPeer::Move(annealing, limit, draws)) {
+      grid::Rng same_rng = rng;
+      if (StageAnnealingPeer::Move(annealing, limit, rng)) {
         ++taken;
         const double recomputed = StageAnnealingPeer::RecomputedEnergy(annealing);
         ASSERT_NEAR(StageAnnealingPeer::Energy(annealing), recomputed, 1e-9 * recomputed);
         ASSERT_LE(recomputed, limit * (1 + 1e-9));
-      } else if (StageAnnealingPeer::Move(same, std::numeric_limits<double>::infinity(), same_draws)) {
+      } else if (StageAnnealingPeer::Move(same, std::numeric_limits<double>::infinity(), same_rng)) {
         ++refused;
         ASSERT_GE(StageAnnealingPeer::RecomputedEnergy(same), limit * (1 - 1e-9));
         ASSERT_NEAR(StageAnnealingPeer::RecomputedEnergy(annealing), before, 1e-9 * before) << "a refused move leaves nothing behind";

@@ -25,7 +25,7 @@ struct NoiseSpec {
   bool none() const { return jitter == 0 && stragglers.empty(); }
 };
 
-// Of every pass and the time every message is on its wires; latencies stay.
+// Of every pass and the time every message is on its shared links; latencies stay.
 class LogNormalNoise final : public PassNoise {
  public:
   LogNormalNoise(const NoiseSpec& spec, int64_t step);

@@ -21,7 +21,7 @@ TimelineRecorder::TimelineRecorder(const PipelineInput& input, const std::vector
   }
   forward_row_.resize(input.links.size());
   backward_row_.resize(input.links.size());
-  // Chunks of an interleaved schedule share the wires of their pair, so they share its row.
+  // Chunks of an interleaved schedule use the links of their pair, so they share its row.
   for (const auto& [pair, links] : pairs) {
     const std::string ends = absl::StrFormat("%s -> %s", workers[pair.first], workers[pair.second]);
     for (const bool forward : {true, false}) {

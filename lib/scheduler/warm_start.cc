@@ -10,11 +10,11 @@
 #include "absl/strings/string_view.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/greedy_packing.h"
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/stage_annealing.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler {
 namespace {
@@ -27,9 +27,9 @@ constexpr int64_t kMaxCuttingSteps = 400'000;  // of cutting, after which no fur
 constexpr size_t kAnneals = 10;                // short ones, each judged by the simulator
 constexpr int64_t kWorkOfAnAnneal = 25'000;
 
-class NearSearch {
+class WarmStartSearch {
  public:
-  NearSearch(const Problem& problem, Evaluator& evaluator, const std::vector<NamedStage>& previous, bool anneal)
+  WarmStartSearch(const Problem& problem, Evaluator& evaluator, const std::vector<NamedStage>& previous, bool anneal)
       : problem_(problem), evaluator_(evaluator), fill_(problem), form_(problem), anneal_(anneal && StageAnnealing::Suits(problem)) {
     Recall(previous);
   }
@@ -148,12 +148,12 @@ class NearSearch {
   std::vector<int> With(const std::vector<int>& devices, int newcomer) const {
     const int middle = std::clamp(problem_.positions() / 2, problem_.first_cut(), problem_.positions() - 1);
     size_t after = 0;
-    double least_s = std::numeric_limits<double>::infinity();
+    double min_s = std::numeric_limits<double>::infinity();
     for (size_t s = 0; s < devices.size(); ++s) {
       double seconds = form_.CrossingAt(middle, devices[s], newcomer, Slowness(newcomer)).seconds();
       if (s + 1 < devices.size()) seconds += form_.CrossingAt(middle, newcomer, devices[s + 1], Slowness(newcomer)).seconds();
-      if (seconds >= least_s) continue;
-      least_s = seconds;
+      if (seconds >= min_s) continue;
+      min_s = seconds;
       after = s;
     }
     std::vector<int> with = devices;
@@ -211,11 +211,11 @@ class NearSearch {
   Assignment Annealed(const Candidate& best) {
     if (problem_.Stopped()) return best.assignment;
     StageAnnealing annealing(problem_, problem_.usable());
-    grid::Draws draws(problem_.request().seed);
+    grid::Rng rng(problem_.request().seed);
     Candidate current{best.assignment, evaluator_.Evaluate(best.assignment, Effort::kQuick)};
     for (size_t i = 0; i < kAnneals && !problem_.Stopped(); ++i) {
       const double share = StageAnnealing::kUsualShares[i % std::size(StageAnnealing::kUsualShares)];
-      Assignment found = annealing.Run(current.assignment, share, kWorkOfAnAnneal, draws);
+      Assignment found = annealing.Run(current.assignment, share, kWorkOfAnAnneal, rng);
       if (found == current.assignment) continue;
       const Evaluation evaluation = evaluator_.Evaluate(found, Effort::kQuick, current.evaluation.cost_s());
       if (Better(evaluation, found.devices.size(), current.evaluation, current.assignment.devices.size()))
@@ -238,14 +238,14 @@ class NearSearch {
   std::vector<EstimatedPlan> candidates_;
 };
 
-class NearPlan final : public Strategy {
+class WarmStartPlanner final : public Planner {
  public:
-  NearPlan(const std::vector<NamedStage>& previous, WarmStartMoves moves) : previous_(previous), moves_(moves) {}
+  WarmStartPlanner(const std::vector<NamedStage>& previous, WarmStartMoves moves) : previous_(previous), moves_(moves) {}
   absl::string_view name() const override { return "op-fence"; }
 
  protected:
   std::variant<Assignment, PlanError> Search(const Problem& problem, Evaluator& evaluator, bool*) const override {
-    return NearSearch(problem, evaluator, previous_, moves_ == WarmStartMoves::kAny).Run();
+    return WarmStartSearch(problem, evaluator, previous_, moves_ == WarmStartMoves::kAny).Run();
   }
 
  private:
@@ -268,7 +268,7 @@ absl::StatusOr<PlanOutcome> PlanFromWarmStart(const PlanRequest& request, const 
     along.order = *std::move(order);
     return PlanFromWarmStart(along, previous, stop, moves);
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, NearPlan(previous, moves).Plan(request, stop));
+  FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, WarmStartPlanner(previous, moves).Plan(request, stop));
   if (std::holds_alternative<scheduler::PlannedPipeline>(outcome)) return outcome;
   return MakePlan("op-fence", request, stop);
 }

@@ -31,7 +31,7 @@ enum class WarmStartMoves { kFew, kAny };
 // Devices of `previous` that the request lacks or may not use have lost their stages; ops that it does not know are passed over. The
 // previous stages themselves, where they can go on, are among the candidates: the answer is no slower. When nothing near is feasible the
 // plan is made from scratch.
-// Errors: as Strategy::Plan.
+// Errors: as Planner::Plan.
 absl::StatusOr<PlanOutcome> PlanFromWarmStart(const PlanRequest& request, const std::vector<NamedStage>& previous,
                                               const StopFunction& stop = nullptr, WarmStartMoves moves = WarmStartMoves::kAny);
 

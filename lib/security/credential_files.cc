@@ -54,10 +54,10 @@ absl::Status Explain(X509_STORE_CTX& context, const std::string& path, const std
   switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
       return absl::FailedPreconditionError(absl::StrCat(where, " expired at ", Moment(*X509_get0_notAfter(found)), "; ",
-                                                        base::ClockSays(now), ": it is out of date, or the clock is ahead"));
+                                                        base::ClockReading(now), ": it is out of date, or the clock is ahead"));
     case X509_V_ERR_CERT_NOT_YET_VALID:
-      return absl::FailedPreconditionError(
-          absl::StrCat(where, " is not valid before ", Moment(*X509_get0_notBefore(found)), "; ", base::ClockSays(now), ": it is behind"));
+      return absl::FailedPreconditionError(absl::StrCat(where, " is not valid before ", Moment(*X509_get0_notBefore(found)), "; ",
+                                                        base::ClockReading(now), ": it is behind"));
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
@@ -122,11 +122,11 @@ absl::Status CheckDates(absl::string_view certificate_pem, absl::string_view who
     const ASN1_TIME* const end = X509_get0_notAfter(certificate.get());
     if (X509_cmp_time(begin, &moment) > 0) {
       return absl::FailedPreconditionError(
-          absl::StrCat(base::ClockSays(now), ", and ", whose, " is not valid before ", Moment(*begin), ": the clock is behind"));
+          absl::StrCat(base::ClockReading(now), ", and ", whose, " is not valid before ", Moment(*begin), ": the clock is behind"));
     }
     if (X509_cmp_time(end, &moment) < 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(base::ClockSays(now), ", and ", whose, " expired at ", Moment(*end), ": it is out of date, or the clock is ahead"));
+      return absl::FailedPreconditionError(absl::StrCat(base::ClockReading(now), ", and ", whose, " expired at ", Moment(*end),
+                                                        ": it is out of date, or the clock is ahead"));
     }
   }
   return absl::OkStatus();

@@ -4,8 +4,8 @@
 
 namespace fusionllm::tensor {
 
-void WidenBf16(std::span<const uint16_t> from, float* to) {
-  for (size_t i = 0; i < from.size(); ++i) to[i] = WidenBf16(from[i]);
+void UpcastBf16(std::span<const uint16_t> from, float* to) {
+  for (size_t i = 0; i < from.size(); ++i) to[i] = UpcastBf16(from[i]);
 }
 
 void RoundToBf16(std::span<const float> from, uint16_t* to) {

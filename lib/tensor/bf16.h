@@ -11,7 +11,7 @@
 namespace fusionllm::tensor {
 
 // Exact.
-inline float WidenBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+inline float UpcastBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 // To nearest, ties to even; what is too large becomes infinite. A NaN stays one, made quiet.
 inline uint16_t RoundToBf16(float value) {
@@ -21,7 +21,7 @@ inline uint16_t RoundToBf16(float value) {
 }
 
 // `to` has as many elements as `from` and shares no memory with it.
-void WidenBf16(std::span<const uint16_t> from, float* to);
+void UpcastBf16(std::span<const uint16_t> from, float* to);
 void RoundToBf16(std::span<const float> from, uint16_t* to);
 
 }  // namespace fusionllm::tensor

@@ -15,10 +15,10 @@ bool IsNaN(uint32_t bf16) { return (bf16 & 0x7fffu) > 0x7f80u; }
 
 TEST(Bf16Test, EveryValueWidensToTheFloatWhoseUpperHalfItIsAndComesBack) {
   for (uint32_t bits = 0; bits < kValues; ++bits) {
-    const float wide = WidenBf16(static_cast<uint16_t>(bits));
+    const float wide = UpcastBf16(static_cast<uint16_t>(bits));
     EXPECT_EQ(std::bit_cast<uint32_t>(wide), bits << 16);
     if (IsNaN(bits)) {
-      EXPECT_TRUE(std::isnan(WidenBf16(RoundToBf16(wide)))) << bits;
+      EXPECT_TRUE(std::isnan(UpcastBf16(RoundToBf16(wide)))) << bits;
     } else {
       EXPECT_EQ(RoundToBf16(wide), bits);
     }
@@ -40,11 +40,11 @@ TEST(Bf16Test, BetweenTwoValuesTheNearerIsTakenAndOfATieTheEvenOne) {
 
 TEST(Bf16Test, InfinitiesStayAndNaNsNeverBecomeThem) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(WidenBf16(RoundToBf16(kInfinity)), kInfinity);
-  EXPECT_EQ(WidenBf16(RoundToBf16(-kInfinity)), -kInfinity);
-  EXPECT_EQ(WidenBf16(RoundToBf16(std::numeric_limits<float>::max())), kInfinity);
+  EXPECT_EQ(UpcastBf16(RoundToBf16(kInfinity)), kInfinity);
+  EXPECT_EQ(UpcastBf16(RoundToBf16(-kInfinity)), -kInfinity);
+  EXPECT_EQ(UpcastBf16(RoundToBf16(std::numeric_limits<float>::max())), kInfinity);
   for (const uint32_t nan : {0x7f800001u, 0x7fffffffu, 0xff800001u, 0xffffffffu}) {
-    const float rounded = WidenBf16(RoundToBf16(std::bit_cast<float>(nan)));
+    const float rounded = UpcastBf16(RoundToBf16(std::bit_cast<float>(nan)));
     EXPECT_TRUE(std::isnan(rounded)) << nan;
     EXPECT_EQ(std::signbit(rounded), nan >> 31 == 1) << nan;
   }
@@ -54,7 +54,7 @@ TEST(Bf16Test, SpansAreConvertedElementByElement) {
   std::vector<uint16_t> all(kValues), back(kValues);
   for (uint32_t bits = 0; bits < kValues; ++bits) all[bits] = static_cast<uint16_t>(bits);
   std::vector<float> wide(kValues);
-  WidenBf16(all, wide.data());
+  UpcastBf16(all, wide.data());
   RoundToBf16(wide, back.data());
   for (uint32_t bits = 0; bits < kValues; ++bits) {
     EXPECT_EQ(std::bit_cast<uint32_t>(wide[bits]), bits << 16);

@@ -41,16 +41,16 @@ ObjectReader::ObjectReader(const json& object, std::string path, absl::Status& s
 
 bool ObjectReader::Has(const char* key) const { return object_.is_object() && object_.contains(key); }
 
-const char* ObjectReader::KeyOrFormer(const char* key, const char* former) const {
-  if (Has(key) || !Has(former)) return key;
+const char* ObjectReader::KeyOrAlias(const char* key, const char* alias) const {
+  if (Has(key) || !Has(alias)) return key;
   static absl::Mutex mutex(absl::kConstInit);
   static auto* const warned = new std::set<std::string>;
   const absl::MutexLock lock(&mutex);
-  if (warned->insert(former).second) {
+  if (warned->insert(alias).second) {
     base::Log(base::LogLevel::kWarning,
-              absl::StrCat(path_, ".", former, " is called ", key, " now; the former name is read in this release only"));
+              absl::StrCat(path_, ".", alias, " is called ", key, " now; the former name is read in this release only"));
   }
-  return former;
+  return alias;
 }
 
 void ObjectReader::Fail(const char* key, absl::string_view message) {

@@ -37,8 +37,8 @@ class ObjectReader {
   ObjectReader(const nlohmann::json& object, std::string path, absl::Status& status);
 
   bool Has(const char* key) const;
-  // `key`, or `former` where only that is there: its name in the previous release. Then a warning is logged, once a process for each name.
-  const char* KeyOrFormer(const char* key, const char* former) const;
+  // `key`, or `alias` where only that is there: its name in the previous release. Then a warning is logged, once a process for each name.
+  const char* KeyOrAlias(const char* key, const char* alias) const;
   void Number(const char* key, double& out, double min, double max, Presence presence = kRequired);
   void Integer(const char* key, int64_t& out, int64_t min, int64_t max, Presence presence = kRequired);
   void Integer(const char* key, int& out, int min, int max, Presence presence = kRequired);

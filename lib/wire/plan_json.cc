@@ -169,7 +169,7 @@ plan::Replica ReadReplica(ObjectReader& in) {
 void ReadReplicasOf(ObjectReader& in, int replicas, plan::Stage& stage) {
   in.Objects("by_replica", kMaxPlanStages, [&](ObjectReader& entry) { stage.by_replica.push_back(ReadReplica(entry)); });
   in.Integers("chain", stage.chain, kMaxPlanStages, 0, replicas - 1);
-  in.Integer(in.KeyOrFormer("chunk_bytes", "letter_bytes"), stage.chunk_bytes, 1, kMaxChunkBytes);
+  in.Integer(in.KeyOrAlias("chunk_bytes", "letter_bytes"), stage.chunk_bytes, 1, kMaxChunkBytes);
   if (!in.ok()) return;
   if (static_cast<int>(stage.by_replica.size()) != replicas) {
     in.Fail("by_replica", absl::StrFormat("has %d entries for %d replicas", stage.by_replica.size(), replicas));
@@ -256,7 +256,7 @@ plan::TiedParameter ReadTied(ObjectReader& in, int stages) {
   if (!in.ok()) return tied;
   const auto spec = compression::ParseCodecSpec(tied.codec);
   if (!spec.ok()) in.Fail("codec", std::string(spec.status().message()));
-  if (spec.ok() && compression::Selects(spec->kind)) in.Fail("codec", "is none that gradients of tied parameters travel as");
+  if (spec.ok() && compression::IsSparse(spec->kind)) in.Fail("codec", "is none that gradients of tied parameters travel as");
   return tied;
 }
 

@@ -149,7 +149,7 @@ std::string PrintProfiles(const ProfilesDocument& profiles) {
                                  {"rtt_seconds", link.rtt_seconds},
                                  {"bandwidth_bytes_per_second", link.bandwidth_bytes_per_second}});
     json& entry = document["links"].back();
-    if (!link.line.empty()) entry["shared_link"] = link.line;
+    if (!link.shared_link.empty()) entry["shared_link"] = link.shared_link;
     AddOptional(entry, "latency_seconds", link.latency_seconds);
     if (link.samples == 0) continue;
     entry["samples"] = link.samples;
@@ -183,7 +183,7 @@ absl::StatusOr<ProfilesDocument> ParseProfiles(absl::string_view text) {
     entry.Text("dst", link.dst);
     entry.Number("rtt_seconds", link.rtt_seconds, 0, kMaxProfileSeconds);
     entry.Number("bandwidth_bytes_per_second", link.bandwidth_bytes_per_second, 1e-3, 1e15);
-    entry.Text(entry.KeyOrFormer("shared_link", "line"), link.line, 2 * kMaxNameBytes, ObjectReader::kOptional);
+    entry.Text(entry.KeyOrAlias("shared_link", "line"), link.shared_link, 2 * kMaxNameBytes, ObjectReader::kOptional);
     ReadOptional(entry, "latency_seconds", kMaxProfileSeconds, link.latency_seconds);
     entry.Integer("samples", link.samples, 0, kMaxSamples, ObjectReader::kOptional);
     if (link.samples > 0) {

@@ -69,13 +69,13 @@ struct DeviceProfile {
   bool operator==(const DeviceProfile&) const = default;
 };
 
-// From `src` to `dst`, measured on one representative pair of two sites, or of one site; or, with a line, of these two devices, which share
-// it with all others that have a line of that name.
+// From `src` to `dst`, measured on one representative pair of two sites, or of one site; or, with a shared link, of these two devices,
+// which share it with all others that have a shared link of that name.
 struct MeasuredLink {
   std::string src, dst;
   double rtt_seconds = 0;
   double bandwidth_bytes_per_second = 0;
-  std::string line;
+  std::string shared_link;
   // How certain it is (estimator::LinkFit): transfers, their relative error, half widths of 95 % confidence intervals. 0 samples: not
   // reported.
   int samples = 0;

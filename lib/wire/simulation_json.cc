@@ -45,10 +45,10 @@ json ToJson(const SimulatedLink& link) {
           {"latency_seconds", link.latency_seconds}};
 }
 
-json ToJson(const SimulatedLimit& limit) {
-  json out = {{"kind", limit.kind}, {"name", limit.name}, {"busy_ratio", limit.busy_ratio}, {"gain", limit.gain}};
-  if (!limit.detail.empty()) out["detail"] = limit.detail;
-  if (!limit.remedy.empty()) out["remedy"] = limit.remedy;
+json ToJson(const SimulatedBottleneck& bottleneck) {
+  json out = {{"kind", bottleneck.kind}, {"name", bottleneck.name}, {"busy_ratio", bottleneck.busy_ratio}, {"gain", bottleneck.gain}};
+  if (!bottleneck.detail.empty()) out["detail"] = bottleneck.detail;
+  if (!bottleneck.remedy.empty()) out["remedy"] = bottleneck.remedy;
   return out;
 }
 
@@ -68,7 +68,7 @@ json ToJson(const SimulatedStep& step) {
               {"bottleneck", step.bottleneck}};
   for (const SimulatedStage& stage : step.stages) out["stages"].push_back(ToJson(stage));
   for (const SimulatedLink& link : step.links) out["links"].push_back(ToJson(link));
-  for (const SimulatedLimit& limit : step.limits) out["limits"].push_back(ToJson(limit));
+  for (const SimulatedBottleneck& bottleneck : step.bottlenecks) out["limits"].push_back(ToJson(bottleneck));
   for (const SimulatedResource& resource : step.resources) {
     out["resources"].push_back({{"name", resource.name}, {"bytes", resource.bytes}, {"busy_ratio", resource.busy_ratio}});
   }

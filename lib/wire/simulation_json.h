@@ -48,7 +48,7 @@ struct SimulatedResource {
   double busy_ratio = 0;
 };
 
-struct SimulatedLimit {
+struct SimulatedBottleneck {
   std::string kind;  // stage, link, resource, latency, sync, tied, norm or update
   std::string name;
   double busy_ratio = 0;  // of two directions: the busier one
@@ -77,8 +77,8 @@ struct SimulatedStep {
   std::vector<SimulatedStage> stages;
   std::vector<SimulatedLink> links;
   std::vector<SimulatedResource> resources;
-  std::vector<SimulatedLimit> limits;  // most gain first
-  std::string bottleneck;              // a sentence
+  std::vector<SimulatedBottleneck> bottlenecks;  // most gain first
+  std::string bottleneck;                        // a sentence
   std::optional<SimulatedSpread> spread;
 };
 

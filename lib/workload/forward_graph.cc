@@ -43,7 +43,7 @@ absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const 
     FUSIONLLM_ASSIGN_OR_RETURN(text, ReadGraphFile(base_directory, name));
   }
   FUSIONLLM_ASSIGN_OR_RETURN(const opdag::Graph graph, opdag::ParseGraph(text, name));
-  absl::StatusOr<opdag::Graph> weighed = opdag::WeighTargets(graph);
+  absl::StatusOr<opdag::Graph> weighed = opdag::AddTargetWeights(graph);
   if (weighed.ok()) return weighed;
   const absl::string_view finding = weighed.status().message();
   return absl::Status(weighed.status().code(), absl::StrCat(Placed(name, opdag::PositionOfOp(text, NamedOp(finding))), finding));

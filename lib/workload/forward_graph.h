@@ -10,7 +10,7 @@
 
 namespace fusionllm::workload {
 
-// The job's forward graph, untyped for the batch, with the weights of its targets (opdag::WeighTargets); parameters are typed.
+// The job's forward graph, untyped for the batch, with the weights of its targets (opdag::AddTargetWeights); parameters are typed.
 // `base_directory`: the job's relative paths start here. Errors: InvalidArgument naming the field or op; NotFound for a graph file.
 absl::StatusOr<opdag::Graph> BuildForwardGraph(const job::FusionJob& job, const std::string& base_directory);
 

@@ -48,7 +48,7 @@ const models::Family* FamilyOf(const absl::StatusOr<job::ResolvedModel>& model) 
 
 // Null: no model of the family has one.
 const models::TiedHead* TiedHeadOf(const models::Family* family) {
-  const models::StoredForm* const form = family == nullptr ? nullptr : family->stored();
+  const models::HuggingFaceFormat* const form = family == nullptr ? nullptr : family->hugging_face_format();
   return form == nullptr ? nullptr : &form->tied_head;
 }
 
@@ -56,9 +56,9 @@ const models::TiedHead* TiedHeadOf(const models::Family* family) {
 std::vector<job::FieldDifference> TracelessDifferences(const job::FusionJob& maker, const job::FusionJob& job) {
   const absl::StatusOr<job::ResolvedModel> theirs = job::ResolveModel(maker.spec), ours = job::ResolveModel(job.spec);
   const models::Family* const family = FamilyOf(ours);
-  if (family == nullptr || family->stored() == nullptr || FamilyOf(theirs) != family) return {};
+  if (family == nullptr || family->hugging_face_format() == nullptr || FamilyOf(theirs) != family) return {};
   std::vector<job::FieldDifference> found;
-  for (const models::StoredSize& size : family->stored()->sizes) {
+  for (const models::StoredSize& size : family->hugging_face_format()->sizes) {
     const std::optional<int64_t>&from = theirs->sizes.settings.*size.value, &to = ours->sizes.settings.*size.value;
     if (size.absent_in_shapes == nullptr || !from || !to || *from == *to) continue;
     found.push_back({absl::StrCat("spec.model.config.", size.field), absl::StrCat(*from), absl::StrCat(*to)});

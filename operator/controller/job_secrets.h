@@ -1,5 +1,5 @@
 // The Secrets of a job in one cluster: its authority, on the hub, and what its broker and executors mount. For one preparation (prepare.h).
-// Certificates of the job's authority that are there already stay until they are near their end, and keys for good: pods run with them.
+// Certificates of the job's CA that are there already stay until they are near their end, and keys for good: pods run with them.
 // Blocks on the API servers; errors are theirs.
 #pragma once
 

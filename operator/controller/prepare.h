@@ -28,7 +28,7 @@ struct PrepareRequest {
   std::string node_address;                    // where nodes of the cluster are reached from others; empty: as they say
   bool egress_only = false;                    // the cluster cannot be dialed from outside: a Service would be of no use
   bool verify = false;                         // looks whether all that was made is still there, and makes what is not; writes nothing else
-  bool begins = false;                         // the attempt does, and has no pods yet: the job's authority may be replaced
+  bool begins = false;                         // the attempt does, and has no pods yet: the job's CA may be replaced
   absl::Time now;
   Fence* fence = nullptr;                            // whose epoch owner ConfigMaps carry; null: there is no election
   manifests::AuthorityCache* authorities = nullptr;  // null: none
@@ -43,11 +43,11 @@ struct Prepared {
   std::string changed = "";
 };
 
-// On the hub, which has the job's authority and its broker. Unavailable while something has no address yet, a load balancer say, which the
+// On the hub, which has the job's CA and its broker. Unavailable while something has no address yet, a load balancer say, which the
 // owner ConfigMap tells until then (kWaitingAnnotation), or when the owner ConfigMap was changed meanwhile; FailedPrecondition when another
 // leads (leader_epoch.h).
 absl::StatusOr<Prepared> PrepareHub(cache::Member& hub, const PrepareRequest& request, std::stop_token stop);
-// In another cluster. The same; Unavailable, too, until the hub is prepared for this attempt. The job's authority is read there, unless it
+// In another cluster. The same; Unavailable, too, until the hub is prepared for this attempt. The job's CA is read there, unless it
 // is cached.
 absl::StatusOr<Prepared> PrepareRemote(cache::Member& member, cache::Member& hub, const PrepareRequest& request, std::stop_token stop);
 // Whose Services are idle. `is_hub`: it has the broker's. `over`: the job is, and needs none any more; else those of executors in

@@ -1,4 +1,4 @@
-// A job's authority lasts for years, and a job may stand still for longer; its certificates end sooner, under running pods.
+// A job's CA lasts for years, and a job may stand still for longer; its certificates end sooner, under running pods.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ class RenewedAuthorityTest : public TwoClustersTest {
     return plain;
   }
   std::string Authority() { return File(*looking_, "train-authority", "ca.pem"); }
-  // Whether what a Pod mounts is of the job's authority and valid now.
+  // Whether what a Pod mounts is of the job's CA and valid now.
   void ExpectValid(kube::ApiClient& client, const std::string& secret, const std::string& name) {
     const std::string ca = File(client, secret, "ca.pem");
     EXPECT_EQ(ca, Authority()) << secret;

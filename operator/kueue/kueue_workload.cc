@@ -219,7 +219,7 @@ job::FusionJob AsAdmitted(const job::FusionJob& job, const json& workload, const
   for (const json& assignment : ListOf(At(workload, "status", "admission", "podSetAssignments"))) {
     const std::string name = TextAt(assignment, "name");
     if (name == manifests::kBrokerRole) {
-      job::Opaque& pod_template = out.spec.broker.pod_template;
+      job::RawExtension& pod_template = out.spec.broker.pod_template;
       pod_template.json = Admitted(pod_template.json, workload, assignment, flavors);
     }
     if (name != manifests::kExecutorRole) continue;

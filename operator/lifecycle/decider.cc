@@ -182,7 +182,7 @@ void Decider::Fail(FailedReason why, std::string message) {
 bool Decider::CheckpointSurvivesBroker() const {
   if (!spec_.checkpoint.has_value() || spec_.checkpoint->resume == "never") return false;
   // What an absolute path is, the templates of Pods know.
-  const auto stays = [](const std::string& path, const job::Opaque& volume) {
+  const auto stays = [](const std::string& path, const job::RawExtension& volume) {
     return !volume.json.empty() || path.starts_with('/') || base::IsUri(path);
   };
   const std::optional<job::Replica>& replica = spec_.checkpoint->replica;

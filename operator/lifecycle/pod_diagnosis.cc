@@ -64,7 +64,7 @@ void AddClaim(const json& volume, std::vector<std::string>& claims) {
 // Those that Pods of that role mount.
 std::vector<std::string> ClaimsOf(const job::Spec& spec, const std::string& role) {
   std::vector<std::string> claims;
-  const auto add = [&](const job::Opaque& volume) { AddClaim(kube::ParseJson(volume.json), claims); };
+  const auto add = [&](const job::RawExtension& volume) { AddClaim(kube::ParseJson(volume.json), claims); };
   add(spec.data.volume);
   if (spec.checkpoint.has_value()) add(spec.checkpoint->volume);
   const bool broker = role == manifests::kBrokerRole;

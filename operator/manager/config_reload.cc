@@ -103,7 +103,7 @@ void ConfigReload::Take(const Flags& now) {
   if (!changed.empty()) {
     // Before and, should only the new level let it pass, after.
     const std::string line = absl::StrCat("config ", in_force_.config, ": changed, and in force: ", absl::StrJoin(changed, ", "));
-    const bool said = base::Logs(base::LogLevel::kInfo);
+    const bool said = base::IsLogged(base::LogLevel::kInfo);
     if (said) base::Log(base::LogLevel::kInfo, line);
     CopyReloadable(now, in_force_);
     apply_(in_force_);

@@ -93,7 +93,7 @@ std::string BrokerSecretName(const JobIdentity& job);  // Secret of the broker's
 // Secret of the executor with this index in its cluster, and of its neighbours: one holds no more than 1 MiB.
 inline constexpr int kExecutorsPerSecret = 100;
 std::string ExecutorSecretName(const JobIdentity& job, int index);
-std::string AuthoritySecretName(const JobIdentity& job);  // the job's authority, on the hub alone
+std::string AuthoritySecretName(const JobIdentity& job);  // the job's CA, on the hub alone
 
 // Of everything that belongs to the job.
 std::map<std::string, std::string> JobLabels(const JobIdentity& job);

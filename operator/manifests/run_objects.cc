@@ -53,7 +53,7 @@ json Metadata(const JobIdentity& identity, const std::string& name, const Owner&
 }
 
 // The name of a volume's mount, from the user's volume source.
-void AddUserVolume(PodParts& parts, const job::Opaque& source, const char* name, const char* folder, bool read_only) {
+void AddUserVolume(PodParts& parts, const job::RawExtension& source, const char* name, const char* folder, bool read_only) {
   if (source.json.empty()) return;
   json volume = base::ParseJson(source.json);
   if (!volume.is_object()) volume = json::object();

@@ -25,7 +25,7 @@ inline constexpr int64_t kUnknownMemoryBytes = int64_t{64} << 30;
 const estimator::GpuSpec* GpuOfProduct(const std::string& product);
 
 // `product`: of the accelerator, as its node's label says; empty: none. `each`: what the executor asks for. `precision`: of the job, which
-// says what matrix units compute in. Without name and site.
+// says what tensor cores compute in. Without name and site.
 // FailedPrecondition: of that accelerator no figures are known.
 absl::StatusOr<wire::DeviceProfile> AssumedProfile(const std::string& product, const kube::ResourceList& each, job::Precision precision);
 

@@ -49,7 +49,7 @@ TEST(DeviceSpeedTest, AProcessorIsAsFastAsTheCoresAskedFor) {
   EXPECT_EQ(four->memory_bytes, int64_t{8} << 30);
 }
 
-TEST(DeviceSpeedTest, ABf16JobMultipliesOnTheMatrixUnits) {
+TEST(DeviceSpeedTest, ABf16JobMultipliesOnTheTensorCores) {
   const auto rate = [](job::Precision precision) {
     const auto profile = AssumedProfile("NVIDIA-H100-80GB-HBM3", {}, precision);
     EXPECT_TRUE(profile.ok()) << profile.status();

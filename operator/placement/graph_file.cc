@@ -19,7 +19,7 @@ using nlohmann::json;
 
 std::optional<ConfigMapFile> GraphInConfigMap(const job::Spec& spec) {
   if (!spec.model.graph.has_value() || !spec.model.graph->file.has_value()) return std::nullopt;
-  const job::Opaque& volume = manifests::GraphIsAmongData(spec) ? spec.data.volume : spec.model.graph->volume;
+  const job::RawExtension& volume = manifests::GraphIsAmongData(spec) ? spec.data.volume : spec.model.graph->volume;
   const json parsed = kube::ParseJson(volume.json);
   const json& source = kube::At(parsed, "configMap");
   const std::string name = kube::TextAt(source, "name");

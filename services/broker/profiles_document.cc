@@ -161,7 +161,7 @@ absl::Status TakeKnownProfiles(const std::string& text, const std::string& backe
     if (!options.known_profiles.contains(link.src) || !options.known_profiles.contains(link.dst)) continue;
     options.known_links.push_back(
         {.src = link.src, .dst = link.dst, .rtt_s = link.rtt_seconds, .bytes_per_s = link.bandwidth_bytes_per_second});
-    if (topology == nullptr && !link.line.empty()) options.lines[{link.src, link.dst}] = link.line;
+    if (topology == nullptr && !link.shared_link.empty()) options.lines[{link.src, link.dst}] = link.shared_link;
   }
   return absl::OkStatus();
 }

@@ -52,7 +52,7 @@ std::vector<std::string> LinksIn(const std::string& document) {
   if (!parsed.ok()) return links;
   for (const wire::MeasuredLink& link : parsed->links) {
     links.push_back(link.src + ">" + link.dst + "@" + std::to_string(static_cast<int>(link.bandwidth_bytes_per_second)) +
-                    (link.line.empty() ? "" : " " + link.line));
+                    (link.shared_link.empty() ? "" : " " + link.shared_link));
   }
   return links;
 }

@@ -366,7 +366,7 @@ void RunLoop::Execute(const broker::PublishStep& action) {
                                   "decay change the weights; reported once per run"});
   }
   run_metrics_.Step(action.record);
-  if (base::Logs(base::LogLevel::kDebug)) {
+  if (base::IsLogged(base::LogLevel::kDebug)) {
     base::Log(base::LogLevel::kDebug,
               absl::StrFormat("step %d: loss %g, %.3f s", action.record.step, action.record.loss, action.record.step_seconds));
   }

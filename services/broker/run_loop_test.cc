@@ -91,7 +91,7 @@ TEST_F(RunLoopTest, AnEventIsInTheRecordOnceAndInTheLogWhereThatIsAnotherStream)
     JournalState past;
     RunLoop loop(RunLoopOptions{.events_in_log = in_log}, broker::RunState({.expected = {"a"}, .total_steps = 1}),
                  *Journal::Open(folder_ / absl::StrCat("journal-", in_log), &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
-    const base::LogLevel level = base::Logs(base::LogLevel::kInfo) ? base::LogLevel::kInfo : base::LogLevel::kWarning;
+    const base::LogLevel level = base::IsLogged(base::LogLevel::kInfo) ? base::LogLevel::kInfo : base::LogLevel::kWarning;
     base::SetLogLevel(base::LogLevel::kInfo);
     ::testing::internal::CaptureStderr();
     loop.LogEvent({.reason = "CopyingCheckpoints", .message = message});

@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lib/base/content_digest.h"
+#include "lib/base/cpu_usage.h"
 #include "lib/base/exit_code.h"
 #include "lib/base/log.h"
 #include "lib/base/memory_limit.h"
 #include "lib/base/pluralize.h"
-#include "lib/base/processor_use.h"
 #include "lib/base/status_macros.h"
 #include "lib/base/truncate_utf8.h"
 #include "lib/checkpoint/layout.h"
@@ -304,7 +304,7 @@ void StageHost::Calibrate() {
     std::optional<wire::DeviceProfile> shared;
     if (emulate_) shared = shared_calibration_.Find(std::string(backend_->name()), threads_);
     const bool measured = !shared.has_value();
-    const base::ProcessorUseMeter others;
+    const base::CpuUsageMeter others;
     absl::StatusOr<wire::DeviceProfile> profile = measured ? MeasureMachine() : *std::move(shared);
     if (const auto use = others.Read(); measured && use && base::IsBusy(*use, compute_scale_ * threads_))
       base::Log(base::LogLevel::kWarning, base::BusySentence(*use));

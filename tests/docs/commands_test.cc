@@ -23,8 +23,8 @@ namespace fusionllm::docs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using cli::ChildEnd;
 using cli::ChildProcess;
+using cli::ExitStatus;
 
 constexpr auto kPageLimit = std::chrono::seconds(600);  // of one page, built for speed or with sanitizers, on a busy machine
 
@@ -51,7 +51,7 @@ std::vector<std::string> Pages() {
 }
 
 // nullopt: it still runs when the time is over. SIGCHLD is blocked since before the child began, so that no end is missed.
-std::optional<ChildEnd> WaitFor(ChildProcess& child, Clock::duration limit) {
+std::optional<ExitStatus> WaitFor(ChildProcess& child, Clock::duration limit) {
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGCHLD);
@@ -87,7 +87,7 @@ TEST_P(CommandsTest, RunInTheOrderOfThePage) {
                            .argv = {"/bin/bash", "-c", "cd \"$1\" && exec /bin/bash \"$2\"", "page", folder / "empty", script},
                            .log_path = output});
   ASSERT_TRUE(child.ok()) << child.status();
-  const std::optional<ChildEnd> end = WaitFor(*child, kPageLimit);
+  const std::optional<ExitStatus> end = WaitFor(*child, kPageLimit);
   if (!end.has_value()) {
     kill(-child->pid(), SIGKILL);  // the shell's group, and so fusionctl, whose processes end with it
     FAIL() << GetParam() << " is not over after " << kPageLimit.count() << " s; it printed\n" << base::ReadWholeFile(output);

@@ -79,7 +79,7 @@ void Fusionctl::WaitUntil(const std::function<bool()>& condition) {
 
 int Fusionctl::Wait() {
   WaitUntil([this] { return child_->Poll().has_value(); });
-  const std::optional<ChildEnd> end = child_->Poll();
+  const std::optional<ExitStatus> end = child_->Poll();
   return end.has_value() ? end->exit_code.value_or(-1) : -1;
 }
 

@@ -146,7 +146,7 @@ absl::StatusOr<opdag::Graph> ModelOf(const std::string& family) {
   }
   if (family == "padded") {
     absl::StatusOr<opdag::Graph> graph = opdag::ParseGraph(kPadded, "padded.dag");
-    return graph.ok() ? opdag::WeighTargets(*graph) : graph;
+    return graph.ok() ? opdag::AddTargetWeights(*graph) : graph;
   }
   return models::BuildResNet({.depth = 18, .stem = "cifar", .num_classes = kClasses, .image_size = kImageSize});
 }

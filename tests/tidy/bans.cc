@@ -188,17 +188,37 @@ constexpr PrivateWord kPrivateWords[] = {
     {"wishes", "desired state"},
 };
 
+// Two words in a row that only this project says, likewise.
+struct PrivatePair {
+  absl::string_view first, second;
+  absl::string_view term;
+};
+
+constexpr PrivatePair kPrivatePairs[] = {
+    {"foreign", "word", "synonym"},
+    {"matrix", "unit", "tensor cores"},
+    {"processor", "use", "CPU usage"},
+};
+
+// Whether `part` of a name is `word` or its plural, with or without a capital.
+bool IsWord(absl::string_view part, absl::string_view word) {
+  if (part.empty() || absl::ascii_tolower(static_cast<unsigned char>(part[0])) != word[0]) return false;
+  part.remove_prefix(1);
+  word.remove_prefix(1);
+  return part == word || absl::StripSuffix(part, "s") == word;
+}
+
 // Empty: `name` has no private word. NOBODY of a macro of others is none.
 absl::string_view TermInsteadOf(absl::string_view name) {
   const std::vector<absl::string_view> parts = PartsOf(name);
   if (parts.size() > 1 && parts[0] == "k" && parts[1] == "Most") return "kMax..";
   if (parts.size() > 1 && parts[0] == "k" && parts[1] == "Least") return "kMin..";
-  for (absl::string_view part : parts) {
-    const char first = absl::ascii_tolower(static_cast<unsigned char>(part[0]));
-    part.remove_prefix(1);
+  for (size_t i = 0; i < parts.size(); ++i) {
     for (const PrivateWord& banned : kPrivateWords) {
-      const absl::string_view rest = banned.word.substr(1);
-      if (first == banned.word[0] && (part == rest || absl::StripSuffix(part, "s") == rest)) return banned.term;
+      if (IsWord(parts[i], banned.word)) return banned.term;
+    }
+    for (const PrivatePair& banned : kPrivatePairs) {
+      if (i + 1 < parts.size() && IsWord(parts[i], banned.first) && IsWord(parts[i + 1], banned.second)) return banned.term;
     }
   }
   return "";

@@ -85,6 +85,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "Renew(letterbox, CURLOPT_NOBODY, \"letter_bytes\");"},
         BanCase{"PrivateWordOfAConstant", "lib/a/a.h", "constexpr int kMostBytes = 1;", "private-word", "lib/a/a.h",
                 "constexpr int kMaxBytes = AtMost(1), kAlmostMost = 2;"},
+        BanCase{"PrivatePair", "lib/a/a.h", "bool FitsMatrixUnits(int size);", "private-word", "lib/a/a.h",
+                "int matrix_rows = UnitsOf(matrix);  // matrix units"},
+        BanCase{"PrivatePairInSnakeCase", "lib/a/a.cc", "Meter processor_use;", "private-word", "lib/a/a.cc", "bool use_processor;"},
         BanCase{"RootPath", "tools/a.sh", "cd \"/root/x\"", "machine-path", "tools/a.sh", "cd /var/root/x"}),
     [](const auto& info) { return info.param.name; });
 

@@ -7,24 +7,24 @@ using opdag::ValueId;
 
 void Add(RuleContext& c) {
   for (const int i : {0, 1}) {
-    if (c.Wants(i)) c.SetInputGradient(i, c.SumToInput(c.dy(), i));
+    if (c.NeedsInputGradient(i)) c.SetInputGradient(i, c.SumToInput(c.dy(), i));
   }
 }
 
 void Sub(RuleContext& c) {
-  if (c.Wants(0)) c.SetInputGradient(0, c.SumToInput(c.dy(), 0));
-  if (c.Wants(1)) c.SetInputGradient(1, c.SumToInput(c.Emit("b", OpKind::kNeg, {c.dy()}), 1));
+  if (c.NeedsInputGradient(0)) c.SetInputGradient(0, c.SumToInput(c.dy(), 0));
+  if (c.NeedsInputGradient(1)) c.SetInputGradient(1, c.SumToInput(c.Emit("b", OpKind::kNeg, {c.dy()}), 1));
 }
 
 void Mul(RuleContext& c) {
-  if (c.Wants(0)) c.SetInputGradient(0, c.SumToInput(c.Emit("a", OpKind::kMul, {c.dy(), c.input(1)}), 0));
-  if (c.Wants(1)) c.SetInputGradient(1, c.SumToInput(c.Emit("b", OpKind::kMul, {c.dy(), c.input(0)}), 1));
+  if (c.NeedsInputGradient(0)) c.SetInputGradient(0, c.SumToInput(c.Emit("a", OpKind::kMul, {c.dy(), c.input(1)}), 0));
+  if (c.NeedsInputGradient(1)) c.SetInputGradient(1, c.SumToInput(c.Emit("b", OpKind::kMul, {c.dy(), c.input(0)}), 1));
 }
 
 // y = a / b: da = dy / b, db = -dy y / b.
 void Div(RuleContext& c) {
-  if (c.Wants(0)) c.SetInputGradient(0, c.SumToInput(c.Emit("a", OpKind::kDiv, {c.dy(), c.input(1)}), 0));
-  if (c.Wants(1)) {
+  if (c.NeedsInputGradient(0)) c.SetInputGradient(0, c.SumToInput(c.Emit("a", OpKind::kDiv, {c.dy(), c.input(1)}), 0));
+  if (c.NeedsInputGradient(1)) {
     const ValueId product = c.Emit("product", OpKind::kMul, {c.dy(), c.output(0)});
     const ValueId quotient = c.Emit("quotient", OpKind::kDiv, {product, c.input(1)});
     c.SetInputGradient(1, c.SumToInput(c.Emit("b", OpKind::kNeg, {quotient}), 1));

@@ -9,13 +9,13 @@ using opdag::ValueId;
 // dW before dx is the order of the kernels' memory reuse; the runtime may still send dx first: nothing orders the two.
 void Linear(RuleContext& c) {
   const std::string layout = c.attributes().Text("layout", "io");
-  if (c.WantsParameters()) {
+  if (c.NeedsParameterGradients()) {
     const bool bias = c.op().parameters.size() > 1;
     const ValueId dweight = c.Emit("weight", OpKind::kLinearGradWeight, {c.input(0), c.dy()}, {{"layout", layout}, {"bias", bias}});
     c.SetParameterGradient(0, dweight);
     if (bias) c.SetParameterGradient(1, c.Output(dweight, 1));
   }
-  if (c.Wants(0)) {
+  if (c.NeedsInputGradient(0)) {
     const Attributes attributes = {{"layout", layout}, {"in", c.shape(c.input(0)).dim(-1)}};
     c.SetInputGradient(0, c.Emit("input", OpKind::kLinearGradInput, {c.dy()}, attributes, {c.op().parameters[0]}));
   }
@@ -63,8 +63,8 @@ void Matmul(RuleContext& c) {
   const bool ta = c.attributes().Bool("transpose_a");
   const bool tb = c.attributes().Bool("transpose_b");
   const bool shared_b = c.shape(c.input(1)).rank() == 2 && c.shape(c.input(0)).rank() > 2;
-  if (c.Wants(0)) c.SetInputGradient(0, GradA(c, ta, tb, shared_b));
-  if (c.Wants(1)) c.SetInputGradient(1, GradB(c, ta, tb, shared_b));
+  if (c.NeedsInputGradient(0)) c.SetInputGradient(0, GradA(c, ta, tb, shared_b));
+  if (c.NeedsInputGradient(1)) c.SetInputGradient(1, GradB(c, ta, tb, shared_b));
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ void CrossEntropy(RuleContext& c) {
 
 void Mse(RuleContext& c) {
   const opdag::ValueId dx = c.Emit("", OpKind::kMseGrad, {c.input(0), c.input(1), c.dy()});
-  if (c.Wants(0)) c.SetInputGradient(0, dx);
-  if (c.Wants(1)) c.SetInputGradient(1, c.Emit("target", OpKind::kNeg, {dx}));
+  if (c.NeedsInputGradient(0)) c.SetInputGradient(0, dx);
+  if (c.NeedsInputGradient(1)) c.SetInputGradient(1, c.Emit("target", OpKind::kNeg, {dx}));
 }
 
 }  // namespace

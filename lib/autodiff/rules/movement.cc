@@ -22,7 +22,7 @@ void Concat(RuleContext& c) {
   int64_t begin = 0;
   for (int i = 0; i < static_cast<int>(c.op().inputs.size()); ++i) {
     const int64_t end = begin + c.shape(c.input(i))[static_cast<int>(axis)];
-    if (c.Wants(i))
+    if (c.NeedsInputGradient(i))
       c.SetInputGradient(i, c.Emit(absl::StrCat("x", i), OpKind::kSlice, {c.dy()}, {{"axis", axis}, {"begin", begin}, {"end", end}}));
     begin = end;
   }

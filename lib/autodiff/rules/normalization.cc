@@ -6,7 +6,7 @@ namespace {
 // The gradient ops of both norms give dx, dweight, dbias from x, dy and the statistics that the forward kept.
 void Normalize(RuleContext& c, OpKind kind, const opdag::Attributes& attributes) {
   const opdag::ValueId dx = c.Emit("", kind, {c.input(0), c.dy(), c.output(1), c.output(2)}, attributes, {c.op().parameters[0]});
-  if (c.Wants(0)) c.SetInputGradient(0, dx);
+  if (c.NeedsInputGradient(0)) c.SetInputGradient(0, dx);
   c.SetParameterGradient(0, c.Output(dx, 1));
   c.SetParameterGradient(1, c.Output(dx, 2));
 }

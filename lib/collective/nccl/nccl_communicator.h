@@ -2,7 +2,7 @@
 //
 // Its calls go into the device's stream. Communicators are made so that none of NCCL's functions blocks: what is not done yet is asked for
 // again and again, which an abort or the end of somebody's timeout ends; NCCL is then asked to let its kernels go (ncclCommAbort), so that
-// who waits for the device (Device::Finish, copies to the host) goes on as well, with tensors of no worth.
+// who waits for the device (Device::Synchronize, copies to the host) goes on as well, with tensors of no worth.
 #pragma once
 
 #include <memory>

@@ -171,9 +171,9 @@ TEST_P(CommunicatorConformance, Bf16IsRoundedAfterEachAddition) {
     const TensorView views[] = {x.view()};
     FUSIONLLM_RETURN_IF_ERROR(SumAndWait(c, views));
     const std::vector<uint16_t> sums = x.Values<uint16_t>();
-    EXPECT_EQ(tensor::WidenBf16(sums[0]), 1.0f) << "a tie goes to even";
-    EXPECT_EQ(tensor::WidenBf16(sums[1]), 256.0f);
-    EXPECT_EQ(tensor::WidenBf16(sums[2]), 1.5f);
+    EXPECT_EQ(tensor::UpcastBf16(sums[0]), 1.0f) << "a tie goes to even";
+    EXPECT_EQ(tensor::UpcastBf16(sums[1]), 256.0f);
+    EXPECT_EQ(tensor::UpcastBf16(sums[2]), 1.5f);
     return absl::OkStatus();
   });
 }

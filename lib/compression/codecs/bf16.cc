@@ -20,7 +20,7 @@ class Bf16Codec final : public DenseCodec {
                    Layout::kBf16) {}
 
   size_t ValueBytes(size_t n) const override { return 2 * n; }
-  bool AreFinite(std::span<const std::byte> in, size_t n) const override { return GreatestWord(in, 0x7fff) <= kMaxScaleBits; }
+  bool AreFinite(std::span<const std::byte> in, size_t n) const override { return MaxWord(in, 0x7fff) <= kMaxScaleBits; }
 
  private:
   uint32_t Write(const float* values, size_t n, std::byte* out) const override { return FloatToBfloat(values, n, out); }

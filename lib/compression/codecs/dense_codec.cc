@@ -55,7 +55,7 @@ absl::Status DenseCodec::ReadValues(const std::byte* in, int32_t parameter, std:
 
 bool DenseCodec::AreFinite(std::span<const std::byte> in, size_t n) const {
   // A scale's sign bit counts: no valid one has it set.
-  return block_size == 0 || codecs::GreatestWord(in.first(ScaleBytes(n)), 0xffff) <= kMaxScaleBits;
+  return block_size == 0 || codecs::MaxWord(in.first(ScaleBytes(n)), 0xffff) <= kMaxScaleBits;
 }
 
 }  // namespace fusionllm::compression

@@ -25,16 +25,16 @@ class Fp16Codec final : public DenseCodec {
 
   size_t ValueBytes(size_t n) const override { return 2 * n; }
   bool has_parameter() const override { return true; }
-  int32_t ParameterOf(uint32_t greatest_magnitude) const override { return HalfExponent(greatest_magnitude); }
+  int32_t ParameterOf(uint32_t max_magnitude) const override { return HalfExponent(max_magnitude); }
   absl::Status CheckParameter(int32_t parameter) const override {
     if (parameter >= kMinHalfExponent && parameter <= kMaxHalfExponent) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("compressed tensor: byte 12: exponent ", parameter, " is out of range"));
   }
-  bool AreFinite(std::span<const std::byte> in, size_t n) const override { return GreatestWord(in, 0x7c00) < 0x7c00; }
+  bool AreFinite(std::span<const std::byte> in, size_t n) const override { return MaxWord(in, 0x7c00) < 0x7c00; }
 
  private:
   uint32_t Write(const float* values, size_t n, std::byte* out) const override {
-    const uint32_t greatest = GreatestMagnitude(values, n);
+    const uint32_t greatest = MaxMagnitude(values, n);
     if (greatest <= kMaxMagnitudeBits) FloatToHalf(values, n, std::ldexp(1.0f, -HalfExponent(greatest)), out);
     return greatest;
   }

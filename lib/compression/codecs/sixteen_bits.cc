@@ -5,7 +5,7 @@
 
 namespace fusionllm::compression::codecs {
 
-uint16_t GreatestWord(std::span<const std::byte> words, uint16_t bits) {
+uint16_t MaxWord(std::span<const std::byte> words, uint16_t bits) {
   uint16_t greatest = 0;
   for (size_t i = 0; i < words.size() / 2; ++i) {
     uint16_t word;

@@ -8,6 +8,6 @@
 namespace fusionllm::compression::codecs {
 
 // The greatest of the words, each and-ed with `bits`; 0 where there are none.
-uint16_t GreatestWord(std::span<const std::byte> words, uint16_t bits);
+uint16_t MaxWord(std::span<const std::byte> words, uint16_t bits);
 
 }  // namespace fusionllm::compression::codecs

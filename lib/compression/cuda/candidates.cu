@@ -63,7 +63,7 @@ constexpr int kBlocksTaking = kFeedback ? 3 : 4;
 // Takes candidates aside, and counts them by their digit above the threshold.
 template <bool kFeedback>
 __global__ void __launch_bounds__(kThreads, kBlocksTaking<kFeedback>)
-    TakeCandidates(Elements all, Feedback feedback, uint32_t rank, uint32_t room, Workspace work, uint32_t* greatest) {
+    TakeCandidates(Elements all, Feedback feedback, uint32_t rank, uint32_t room, Workspace work, uint32_t* max_magnitude) {
   __shared__ uint32_t found[2], first;  // of the chunk; the next one's in turn
   if (threadIdx.x == 0) found[0] = 0;
   uint32_t begin = blockIdx.x * kChunkElements;
@@ -71,13 +71,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksTaking<kFeedback>)
   LoadCorrected<kFeedback>(begin, all, feedback, x);  // arrives while the threshold is found
   const uint32_t threshold = ThresholdOf(work, rank);
   if (FirstElement() == 0) work.progress->threshold = threshold;
-  uint32_t own_greatest = 0;
+  uint32_t own_max = 0;
   for (int turn = 0; begin < all.count; turn ^= 1) {
     uint32_t magnitudes[kOwn], taken = 0;  // a bit for each
 #pragma unroll
     for (int e = 0; e < kOwn; ++e) {
       magnitudes[e] = MagnitudeOf(x[e]);
-      own_greatest = magnitudes[e] > own_greatest ? magnitudes[e] : own_greatest;
+      own_max = magnitudes[e] > own_max ? magnitudes[e] : own_max;
       taken |= magnitudes[e] >= threshold ? 1u << e : 0;
     }
     const uint32_t here = begin;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksTaking<kFeedback>)
       if (digit < kDigits) atomicAdd(&work.counted[digit], 1u);
     }
   }
-  MaxOfGrid(own_greatest, greatest);
+  MaxOfGrid(own_max, max_magnitude);
 }
 
 // The digits below the one that is known of the candidates' k-th; or, where they are too few, too many or too far above the threshold, the
@@ -144,7 +144,7 @@ SamplePlan PlanSample(int64_t n, int64_t k) {
 }
 
 cudaError_t FindCandidates(cudaStream_t stream, const Elements& all, uint32_t k, const Feedback& feedback, const Workspace& work,
-                           uint32_t* greatest) {
+                           uint32_t* max_magnitude) {
   const SamplePlan plan = PlanSample(all.count, k);
   const bool with_feedback = feedback.corrected != nullptr;
   cudaError_t error = Launch(stream, plan.samples / kThreads, kThreads, 0, Sample, all, with_feedback ? feedback.residual : nullptr,
@@ -152,10 +152,10 @@ cudaError_t FindCandidates(cudaStream_t stream, const Elements& all, uint32_t k,
   if (error != cudaSuccess) return error;
   if (with_feedback) {
     error = Launch(stream, BlocksFor(all.count, kChunk, kMultiprocessors * kBlocksTaking<true>), kThreads, 0, TakeCandidates<true>, all,
-                   feedback, plan.rank, plan.room, work, greatest);
+                   feedback, plan.rank, plan.room, work, max_magnitude);
   } else {
     error = Launch(stream, BlocksFor(all.count, kChunk, kMultiprocessors * kBlocksTaking<false>), kThreads, 0, TakeCandidates<false>, all,
-                   feedback, plan.rank, plan.room, work, greatest);
+                   feedback, plan.rank, plan.room, work, max_magnitude);
   }
   if (error != cudaSuccess) return error;
   const Elements selected{with_feedback ? feedback.corrected : all.values, all.count, all.aligned};

@@ -21,6 +21,6 @@ SamplePlan PlanSample(int64_t n, int64_t k);
 // Leaves the greatest magnitude and, with feedback, the corrected values. If the candidates have the k-th among them: the way, kth[0], and
 // in the first histogram the candidates' last 12 bits from kth[0].least on. Else, in the same histogram, the first digits of all elements.
 cudaError_t FindCandidates(cudaStream_t stream, const Elements& all, uint32_t k, const Feedback& feedback, const Workspace& work,
-                           uint32_t* greatest);
+                           uint32_t* max_magnitude);
 
 }  // namespace fusionllm::compression::cuda

@@ -24,7 +24,8 @@ namespace {
 
 using kernels::cuda::AlignedForTransfer;
 
-// Where a message lies in a buffer of the device, and what becomes of it on the host: a Verdict, then, each aligned, mask and values.
+// Where a message lies in a buffer of the device, and what becomes of it on the host: an UnencodableValue, then, each aligned, mask and
+// values.
 struct Parcel {
   Header header;
   const DenseCodec* values = nullptr;  // that they are written in; null: as they are
@@ -36,7 +37,7 @@ struct Parcel {
   size_t bytes_on_device() const { return values_offset() + value_bytes; }
   size_t message_bytes() const { return kHeaderBytes + mask_bytes + value_bytes; }
 };
-static_assert(sizeof(Verdict) <= Parcel::kMaskOffset);
+static_assert(sizeof(UnencodableValue) <= Parcel::kMaskOffset);
 
 MaskSize SizeOf(const Selection* selection) {
   if (selection == nullptr) return {};
@@ -54,12 +55,12 @@ class LeavingMessage final : public PendingMessage {
   absl::Status Finish(std::vector<std::byte>* out) override {
     FUSIONLLM_RETURN_IF_ERROR(transfer_->Wait());
     const std::span<const std::byte> here = transfer_->bytes();
-    Verdict verdict;
-    std::memcpy(&verdict, here.data(), sizeof(verdict));
-    if (verdict.greatest > kMaxMagnitudeBits) return UnencodableError(verdict.index, verdict.value);
+    UnencodableValue unencodable;
+    std::memcpy(&unencodable, here.data(), sizeof(unencodable));
+    if (unencodable.max_magnitude > kMaxMagnitudeBits) return UnencodableError(unencodable.index, unencodable.value);
     out->resize(parcel_.message_bytes());
     Header header = parcel_.header;
-    if (parcel_.values != nullptr) header.parameter = parcel_.values->ParameterOf(verdict.greatest);
+    if (parcel_.values != nullptr) header.parameter = parcel_.values->ParameterOf(unencodable.max_magnitude);
     WriteHeader(header, out->data());
     std::byte* const payload = out->data() + kHeaderBytes;
     if (parcel_.mask_bytes > 0) std::memcpy(payload, here.data() + Parcel::kMaskOffset, parcel_.mask_bytes);
@@ -114,11 +115,11 @@ class CudaTensorCodec final : public TensorCodec {
     FUSIONLLM_RETURN_IF_ERROR(CheckEncode(spec, direction, values.size(), SizeOf(selection)));
     if (selection_out != nullptr) selection_out->elements = selection_out->kept = 0;
     if (direction == Direction::kBackward) {
-      if (Selects(spec.kind)) return EncodeMasked(spec, values, selection);
+      if (IsSparse(spec.kind)) return EncodeMasked(spec, values, selection);
       return EncodeDense(*CodecOf(GradientKind(spec.kind)).dense(), direction, values);
     }
     if (!spec.error_feedback) {
-      if (Selects(spec.kind)) return EncodeTopK(spec, values, nullptr, selection_out);
+      if (IsSparse(spec.kind)) return EncodeTopK(spec, values, nullptr, selection_out);
       return EncodeDense(*CodecOf(spec.kind).dense(), direction, values);
     }
     if (state == nullptr) return absl::InvalidArgumentError("error feedback needs an encoder state to keep its residual");
@@ -128,14 +129,14 @@ class CudaTensorCodec final : public TensorCodec {
           absl::StrCat("error feedback: the residual has ", state->residual_elements, " elements, the tensor ", values.size()));
     }
     FUSIONLLM_RETURN_IF_ERROR(Reserve(state->corrected, values.size_bytes()));
-    if (Selects(spec.kind)) return EncodeTopK(spec, values, state, selection_out);
+    if (IsSparse(spec.kind)) return EncodeTopK(spec, values, state, selection_out);
     return EncodeDenseWithFeedback(spec, values, state);
   }
 
   absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeIntegers(std::span<const int32_t> values) override {
-    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, device_.outgoing().Begin(values.size_bytes()));
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, device_.device_to_host().Begin(values.size_bytes()));
     FUSIONLLM_RETURN_IF_ERROR(CopyThere(buffer, values.data(), values.size_bytes()));
-    FUSIONLLM_ASSIGN_OR_RETURN(auto transfer, device_.outgoing().Send(values.size_bytes()));
+    FUSIONLLM_ASSIGN_OR_RETURN(auto transfer, device_.device_to_host().Send(values.size_bytes()));
     return std::make_unique<LeavingIntegers>(std::move(transfer));
   }
   absl::StatusOr<std::unique_ptr<PendingMessage>> StartEncodeBf16(Direction direction, std::span<const uint16_t> values) override {
@@ -157,8 +158,8 @@ class CudaTensorCodec final : public TensorCodec {
     if (message.codec->layout == Layout::kExact) return BringAsTheyAre(message.values, out.data());
 
     const std::array<std::span<const std::byte>, 2> pieces = {message.mask, message.values};
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().CopyToDevice(pieces));
-    const absl::Cleanup release = [this] { device_.incoming().Release().IgnoreError(); };
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.host_to_device().CopyToDevice(pieces));
+    const absl::Cleanup release = [this] { device_.host_to_device().Release().IgnoreError(); };
     const std::byte* const coded = on_device + AlignedForTransfer(message.mask.size());
     if (!top_k && !masked) return ReadValues(*message.codec, coded, n, message.header.parameter, out.data());
 
@@ -186,7 +187,7 @@ class CudaTensorCodec final : public TensorCodec {
   }
 
   absl::Status Upcast(std::span<const uint16_t> bfloats, std::span<float> floats) override {
-    return Done(kernels::cuda::WidenBf16(stream(), bfloats.data(), floats.data(), static_cast<int64_t>(floats.size())));
+    return Done(kernels::cuda::UpcastBf16(stream(), bfloats.data(), floats.data(), static_cast<int64_t>(floats.size())));
   }
   absl::Status Round(std::span<const float> floats, std::span<uint16_t> bfloats) override {
     return Done(kernels::cuda::RoundToBf16(stream(), floats.data(), bfloats.data(), static_cast<int64_t>(floats.size())));
@@ -204,10 +205,10 @@ class CudaTensorCodec final : public TensorCodec {
     return absl::OkStatus();
   }
 
-  // A buffer for the message, whose verdict finds nothing yet. What lies between the parts leaves as well, and is zeros: so nothing is read
-  // that was not written, which is what compute-sanitizer's initcheck looks for.
+  // A buffer for the message, whose UnencodableValue finds nothing yet. What lies between the parts leaves as well, and is zeros: so
+  // nothing is read that was not written, which is what compute-sanitizer's initcheck looks for.
   absl::StatusOr<std::byte*> Begin(const Parcel& parcel) {
-    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, device_.outgoing().Begin(parcel.bytes_on_device()));
+    FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, device_.device_to_host().Begin(parcel.bytes_on_device()));
     FUSIONLLM_RETURN_IF_ERROR(memory().Zero(buffer, Parcel::kMaskOffset));
     if (const size_t end = parcel.values_offset(); end != Parcel::kMaskOffset + parcel.mask_bytes) {
       FUSIONLLM_RETURN_IF_ERROR(memory().Zero(buffer + end - kernels::cuda::kTransferAlignment, kernels::cuda::kTransferAlignment));
@@ -215,11 +216,11 @@ class CudaTensorCodec final : public TensorCodec {
     return buffer;
   }
   absl::StatusOr<std::unique_ptr<PendingMessage>> Send(const Parcel& parcel) {
-    FUSIONLLM_ASSIGN_OR_RETURN(auto transfer, device_.outgoing().Send(parcel.bytes_on_device()));
+    FUSIONLLM_ASSIGN_OR_RETURN(auto transfer, device_.device_to_host().Send(parcel.bytes_on_device()));
     return std::make_unique<LeavingMessage>(parcel, std::move(transfer));
   }
-  static Verdict* VerdictOf(std::byte* buffer) { return reinterpret_cast<Verdict*>(buffer); }
-  static uint32_t* GreatestOf(std::byte* buffer) { return &VerdictOf(buffer)->greatest; }
+  static UnencodableValue* UnencodableOf(std::byte* buffer) { return reinterpret_cast<UnencodableValue*>(buffer); }
+  static uint32_t* MaxMagnitudeOf(std::byte* buffer) { return &UnencodableOf(buffer)->max_magnitude; }
 
   absl::Status CopyThere(void* to, const void* from, size_t bytes) {
     if (bytes == 0) return absl::OkStatus();
@@ -233,16 +234,16 @@ class CudaTensorCodec final : public TensorCodec {
   }
   // By way of a buffer: so the bytes need not wait for what still reads the tensor.
   absl::Status BringAsTheyAre(std::span<const std::byte> values, void* out) {
-    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.incoming().CopyToDevice({&values, 1}));
+    FUSIONLLM_ASSIGN_OR_RETURN(const std::byte* const on_device, device_.host_to_device().CopyToDevice({&values, 1}));
     FUSIONLLM_RETURN_IF_ERROR(CopyThere(out, on_device, values.size()));
-    return device_.incoming().Release();
+    return device_.host_to_device().Release();
   }
 
   // Encodes, and notes the greatest magnitude.
-  absl::Status WriteValues(const DenseCodec& codec, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+  absl::Status WriteValues(const DenseCodec& codec, const float* values, int64_t n, std::byte* out, uint32_t* max_magnitude) {
     if (n == 0) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(const DeviceCodec* const device_codec, KernelsOf(codec));
-    return Done(device_codec->encode(stream(), values, n, out, greatest));
+    return Done(device_codec->encode(stream(), values, n, out, max_magnitude));
   }
 
   absl::Status ReadValues(const DenseCodec& codec, const std::byte* in, int64_t n, int32_t parameter, float* out) {
@@ -252,11 +253,11 @@ class CudaTensorCodec final : public TensorCodec {
   }
 
   // Of what WriteValues wrote; out = minuend - decoded where there is a minuend.
-  absl::Status ReadWritten(const DenseCodec& codec, const std::byte* in, int64_t n, const uint32_t* greatest, const float* minuend,
+  absl::Status ReadWritten(const DenseCodec& codec, const std::byte* in, int64_t n, const uint32_t* max_magnitude, const float* minuend,
                            float* out) {
     if (n == 0) return absl::OkStatus();
     FUSIONLLM_ASSIGN_OR_RETURN(const DeviceCodec* const device_codec, KernelsOf(codec));
-    return Done(device_codec->decode(stream(), in, n, 0, greatest, minuend, out));
+    return Done(device_codec->decode(stream(), in, n, 0, max_magnitude, minuend, out));
   }
 
   static absl::StatusOr<const DeviceCodec*> KernelsOf(const DenseCodec& codec) {
@@ -265,8 +266,8 @@ class CudaTensorCodec final : public TensorCodec {
     return found;
   }
 
-  absl::Status Judge(const float* values, const uint32_t* indices, int64_t n, std::byte* buffer) {
-    return n == 0 ? absl::OkStatus() : Done(FindUnencodable(stream(), values, indices, n, VerdictOf(buffer)));
+  absl::Status CheckEncodable(const float* values, const uint32_t* indices, int64_t n, std::byte* buffer) {
+    return n == 0 ? absl::OkStatus() : Done(FindUnencodable(stream(), values, indices, n, UnencodableOf(buffer)));
   }
 
   absl::StatusOr<std::unique_ptr<PendingMessage>> EncodeDense(const DenseCodec& codec, Direction direction, std::span<const float> values) {
@@ -281,8 +282,8 @@ class CudaTensorCodec final : public TensorCodec {
   absl::StatusOr<std::byte*> WriteDense(const Parcel& parcel, std::span<const float> values) {
     const auto n = static_cast<int64_t>(values.size());
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, Begin(parcel));
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(*parcel.values, values.data(), n, buffer + parcel.values_offset(), GreatestOf(buffer)));
-    FUSIONLLM_RETURN_IF_ERROR(Judge(values.data(), nullptr, n, buffer));
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(*parcel.values, values.data(), n, buffer + parcel.values_offset(), MaxMagnitudeOf(buffer)));
+    FUSIONLLM_RETURN_IF_ERROR(CheckEncodable(values.data(), nullptr, n, buffer));
     return buffer;
   }
 
@@ -297,7 +298,7 @@ class CudaTensorCodec final : public TensorCodec {
                         .values = &codec,
                         .value_bytes = codec.ValueBytes(values.size())};
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte* const buffer, WriteDense(parcel, {corrected, values.size()}));
-    FUSIONLLM_RETURN_IF_ERROR(ReadWritten(codec, buffer + parcel.values_offset(), n, GreatestOf(buffer), corrected, corrected));
+    FUSIONLLM_RETURN_IF_ERROR(ReadWritten(codec, buffer + parcel.values_offset(), n, MaxMagnitudeOf(buffer), corrected, corrected));
     std::swap(state->residual, state->corrected);
     state->residual_elements = n;
     return Send(parcel);
@@ -330,13 +331,13 @@ class CudaTensorCodec final : public TensorCodec {
     const bool bitmap = Mask::UsesBitmap(n, k);
     if (n > 0) {
       FUSIONLLM_RETURN_IF_ERROR(Done(
-          SelectTopK(stream(), values.data(), n, k, feedback, workspace_.data(), GreatestOf(buffer),
+          SelectTopK(stream(), values.data(), n, k, feedback, workspace_.data(), MaxMagnitudeOf(buffer),
                      {.indices = Words(indices), .kept = Floats(kept_), .bitmap = bitmap ? reinterpret_cast<uint32_t*>(mask) : nullptr})));
       if (!bitmap) FUSIONLLM_RETURN_IF_ERROR(Done(WriteOffsets(stream(), Words(indices), n, k, mask)));
     }
-    FUSIONLLM_RETURN_IF_ERROR(Judge(state == nullptr ? values.data() : feedback.corrected, nullptr, n, buffer));
+    FUSIONLLM_RETURN_IF_ERROR(CheckEncodable(state == nullptr ? values.data() : feedback.corrected, nullptr, n, buffer));
     // The greatest of all is among those kept, so the values add nothing to it.
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(codec, Floats(kept_), k, coded, GreatestOf(buffer)));
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(codec, Floats(kept_), k, coded, MaxMagnitudeOf(buffer)));
     if (selection_out != nullptr) {
       selection_out->elements = n;
       selection_out->kept = k;
@@ -344,7 +345,7 @@ class CudaTensorCodec final : public TensorCodec {
     if (state == nullptr) return Send(parcel);
     // Nothing arrived of what was not kept: there the corrected values are the residual.
     if (n > 0) {
-      FUSIONLLM_RETURN_IF_ERROR(ReadWritten(codec, coded, k, GreatestOf(buffer), nullptr, Floats(kept_)));
+      FUSIONLLM_RETURN_IF_ERROR(ReadWritten(codec, coded, k, MaxMagnitudeOf(buffer), nullptr, Floats(kept_)));
       FUSIONLLM_RETURN_IF_ERROR(Done(SubtractKept(stream(), Floats(kept_), Words(indices), k, feedback.corrected)));
     }
     std::swap(state->residual, state->corrected);
@@ -368,8 +369,8 @@ class CudaTensorCodec final : public TensorCodec {
     FUSIONLLM_RETURN_IF_ERROR(Reserve(kept_, sizeof(float) * static_cast<size_t>(k)));
     const uint32_t* const indices = k == 0 ? nullptr : Words(selection->indices);
     if (k > 0) FUSIONLLM_RETURN_IF_ERROR(Done(Gather(stream(), values.data(), indices, k, Floats(kept_))));
-    FUSIONLLM_RETURN_IF_ERROR(WriteValues(codec, Floats(kept_), k, buffer + parcel.values_offset(), GreatestOf(buffer)));
-    FUSIONLLM_RETURN_IF_ERROR(Judge(Floats(kept_), indices, k, buffer));  // named by its place in the tensor, not among the kept
+    FUSIONLLM_RETURN_IF_ERROR(WriteValues(codec, Floats(kept_), k, buffer + parcel.values_offset(), MaxMagnitudeOf(buffer)));
+    FUSIONLLM_RETURN_IF_ERROR(CheckEncodable(Floats(kept_), indices, k, buffer));  // named by its place in the tensor, not among the kept
     return Send(parcel);
   }
 

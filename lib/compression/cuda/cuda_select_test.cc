@@ -44,7 +44,7 @@ std::vector<uint32_t> AllBits(const Floats& values) {
 
 struct Selected {
   std::vector<uint32_t> indices, kept, bitmap, corrected;  // floats as bits
-  uint32_t greatest = 0;
+  uint32_t max_magnitude = 0;
   SelectionAlgorithm way = SelectionAlgorithm::kRadixSelect;  // that led to it
   bool operator==(const Selected&) const = default;
 };
@@ -55,7 +55,7 @@ Selected BySorting(const Floats& values, size_t k) {
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return MagnitudeBits(values[a]) > MagnitudeBits(values[b]); });
   Selected selected;
-  selected.greatest = MagnitudeBits(values[order[0]]);
+  selected.max_magnitude = MagnitudeBits(values[order[0]]);
   order.resize(k);
   std::sort(order.begin(), order.end());
   selected.bitmap.resize((values.size() + 31) / 32);
@@ -83,7 +83,7 @@ Floats RoundedToBf16(const Floats& values) {
   std::vector<uint16_t> rounded(values.size());
   Floats wide(values.size());
   tensor::RoundToBf16(values, rounded.data());
-  tensor::WidenBf16(rounded, wide.data());
+  tensor::UpcastBf16(rounded, wide.data());
   return wide;
 }
 
@@ -177,7 +177,7 @@ class CudaSelectTest : public ::testing::Test {
     const auto n = static_cast<int64_t>(values.size()), kept = static_cast<int64_t>(k);
     const Room tensor(memory, values, options.shift), residual(memory, options.residual == nullptr ? Floats(1) : *options.residual);
     const Room corrected(memory, 4 * values.size()), indices(memory, 4 * k), found(memory, 4 * k);
-    const Room bitmap(memory, 4 * ((values.size() + 31) / 32)), greatest(memory, Floats(1, 0.0f));
+    const Room bitmap(memory, 4 * ((values.size() + 31) / 32)), max_magnitude(memory, Floats(1, 0.0f));
     // As a workspace may come: with whatever was in it.
     const size_t bytes = SelectionWorkspaceBytes(n, kept, options.way);
     const Room workspace(memory, bytes, 256 - kGuard);
@@ -186,10 +186,10 @@ class CudaSelectTest : public ::testing::Test {
     EXPECT_EQ(
         cudaSuccess,
         SelectTopK(
-            device.stream(), tensor.get<float>(), n, kept, feedback, options.way, workspace.get<std::byte>(), greatest.get<uint32_t>(),
+            device.stream(), tensor.get<float>(), n, kept, feedback, options.way, workspace.get<std::byte>(), max_magnitude.get<uint32_t>(),
             {.indices = indices.get<uint32_t>(), .kept = found.get<float>(), .bitmap = options.bitmap ? bitmap.get<uint32_t>() : nullptr}));
     EXPECT_EQ(tensor.Read(), AllBits(values));
-    Selected selected{.indices = indices.Read(), .kept = found.Read(), .greatest = greatest.Read()[0]};
+    Selected selected{.indices = indices.Read(), .kept = found.Read(), .max_magnitude = max_magnitude.Read()[0]};
     selected.way = static_cast<SelectionAlgorithm>(workspace.Read()[0]);
     if (options.bitmap) selected.bitmap = bitmap.Read();
     if (options.feedback) selected.corrected = corrected.Read();
@@ -205,9 +205,10 @@ class CudaSelectTest : public ::testing::Test {
     if (options.feedback) want.corrected = AllBits(sums);
     if (!options.bitmap) want.bitmap.clear();
     want.way = got.way;
-    EXPECT_TRUE(want == got) << "n " << values.size() << ", k " << k << ": the greatest is " << got.greatest << ", not " << want.greatest
-                             << "; right indices: " << (want.indices == got.indices) << ", values: " << (want.kept == got.kept)
-                             << ", bitmap: " << (want.bitmap == got.bitmap) << ", sums: " << (want.corrected == got.corrected);
+    EXPECT_TRUE(want == got) << "n " << values.size() << ", k " << k << ": the greatest is " << got.max_magnitude << ", not "
+                             << want.max_magnitude << "; right indices: " << (want.indices == got.indices)
+                             << ", values: " << (want.kept == got.kept) << ", bitmap: " << (want.bitmap == got.bitmap)
+                             << ", sums: " << (want.corrected == got.corrected);
     EXPECT_TRUE(got.way == options.way || got.way == SelectionAlgorithm::kRadixSelect);
     return got.way;
   }
@@ -298,7 +299,7 @@ TEST_F(CudaSelectTest, TellsWhatIsNotFiniteWhereverItIs) {
     for (const float bad : {std::nanf(""), -kInfinity, 1e37f}) {
       Floats values = DrawNormals(kElements, "bad");
       values[at] = bad;
-      for (const SelectionAlgorithm way : kAlgorithms) EXPECT_EQ(Select(values, 200, {.way = way}).greatest, MagnitudeBits(bad));
+      for (const SelectionAlgorithm way : kAlgorithms) EXPECT_EQ(Select(values, 200, {.way = way}).max_magnitude, MagnitudeBits(bad));
     }
   }
 }

@@ -19,15 +19,15 @@ __device__ inline uint32_t MaxOfWarp(uint32_t value) {
   return value;
 }
 
-// Raises *greatest to the greatest value of the grid's threads: one atomic operation a block.
-__device__ inline void MaxOfGrid(uint32_t value, uint32_t* greatest) {
+// Raises *max_magnitude to the greatest value of the grid's threads: one atomic operation a block.
+__device__ inline void MaxOfGrid(uint32_t value, uint32_t* max_magnitude) {
   __shared__ uint32_t of_warp[32];
   value = MaxOfWarp(value);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (unsigned w = 1; w < blockDim.x / 32; ++w) value = of_warp[w] > value ? of_warp[w] : value;
-  if (value > 0) atomicMax(greatest, value);
+  if (value > 0) atomicMax(max_magnitude, value);
 }
 
 // The sum of the values of the block's threads before this one; *all: of all of them. At most 1,024 threads.

@@ -50,36 +50,36 @@ __device__ inline float Difference(const float* minuend, int64_t i, float decode
   return minuend == nullptr ? decoded : minuend[i] - decoded;
 }
 
-__global__ void FindGreatest(const float* values, int64_t n, uint32_t* greatest) {
+__global__ void FindMaxMagnitude(const float* values, int64_t n, uint32_t* max_magnitude) {
   uint32_t own = 0;
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) own = std::max(own, MagnitudeOf(values[i]));
-  MaxOfGrid(own, greatest);
+  MaxOfGrid(own, max_magnitude);
 }
 
 // HalfExponent's e; 2^e and 2^-e are normal floats.
-__device__ inline int HalfExponentOf(uint32_t greatest) {
-  const int exponent = static_cast<int>(greatest >> 23) - 127 - 14;
+__device__ inline int HalfExponentOf(uint32_t max_magnitude) {
+  const int exponent = static_cast<int>(max_magnitude >> 23) - 127 - 14;
   return exponent < kMinHalfExponent ? kMinHalfExponent : exponent > kMaxHalfExponent ? kMaxHalfExponent : exponent;
 }
 __device__ inline float PowerOfTwo(int exponent) { return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23); }
 
-__global__ void WriteHalves(const float* values, int64_t n, const uint32_t* greatest, uint16_t* out) {
-  const float factor = PowerOfTwo(-HalfExponentOf(*greatest));
+__global__ void WriteHalves(const float* values, int64_t n, const uint32_t* max_magnitude, uint16_t* out) {
+  const float factor = PowerOfTwo(-HalfExponentOf(*max_magnitude));
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) out[i] = ToHalf(__fmul_rn(values[i], factor));
 }
 
-__global__ void WriteBfloats(const float* values, int64_t n, uint16_t* out, uint32_t* greatest) {
+__global__ void WriteBfloats(const float* values, int64_t n, uint16_t* out, uint32_t* max_magnitude) {
   uint32_t own = 0;
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) {
     const uint32_t bits = __float_as_uint(values[i]);
     own = std::max(own, bits & 0x7fffffffu);
     out[i] = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
   }
-  MaxOfGrid(own, greatest);
+  MaxOfGrid(own, max_magnitude);
 }
 
 // A warp for each block: two values a lane.
-__global__ void WriteInt8(const float* values, int64_t n, uint16_t* scales, int8_t* codes, uint32_t* greatest) {
+__global__ void WriteInt8(const float* values, int64_t n, uint16_t* scales, int8_t* codes, uint32_t* max_magnitude) {
   const int lane = threadIdx.x % 32;
   const int64_t blocks = (n + kInt8Block - 1) / kInt8Block;
   uint32_t own = 0;
@@ -93,11 +93,11 @@ __global__ void WriteInt8(const float* values, int64_t n, uint16_t* scales, int8
     if (high < n) codes[high] = static_cast<int8_t>(__float2int_rn(__fmul_rn(b, inverse)));
     own = std::max(own, magnitude);
   }
-  MaxOfGrid(own, greatest);
+  MaxOfGrid(own, max_magnitude);
 }
 
 // A warp for each block: one value a lane; the lower half of the lanes write.
-__global__ void WriteInt4(const float* values, int64_t n, uint16_t* scales, uint8_t* codes, uint32_t* greatest) {
+__global__ void WriteInt4(const float* values, int64_t n, uint16_t* scales, uint8_t* codes, uint32_t* max_magnitude) {
   const int lane = threadIdx.x % 32;
   const int64_t blocks = (n + kInt4Block - 1) / kInt4Block;
   uint32_t own = 0;
@@ -112,7 +112,7 @@ __global__ void WriteInt4(const float* values, int64_t n, uint16_t* scales, uint
     if (lane < kInt4Block / 2) codes[block * (kInt4Block / 2) + lane] = static_cast<uint8_t>(code | (above << 4));
     own = std::max(own, magnitude);
   }
-  MaxOfGrid(own, greatest);
+  MaxOfGrid(own, max_magnitude);
 }
 
 __global__ void AddResidual(const float* values, const float* residual, int64_t n, float* corrected) {
@@ -120,8 +120,8 @@ __global__ void AddResidual(const float* values, const float* residual, int64_t 
 }
 
 // One block, which looks at nothing in the usual case.
-__global__ void FindFirstUnencodable(const float* values, const uint32_t* indices, int64_t n, Verdict* verdict) {
-  if (verdict->greatest <= kMaxMagnitudeBits) return;
+__global__ void FindFirstUnencodable(const float* values, const uint32_t* indices, int64_t n, UnencodableValue* unencodable) {
+  if (unencodable->max_magnitude <= kMaxMagnitudeBits) return;
   for (int64_t stretch = 0; stretch < n; stretch += blockDim.x) {
     const int64_t i = stretch + threadIdx.x;
     // Of the block's threads the first that has one: all but it answer with the greatest number.
@@ -129,16 +129,17 @@ __global__ void FindFirstUnencodable(const float* values, const uint32_t* indice
     const auto first = static_cast<unsigned>(-MaxOverBlock(bad ? -static_cast<float>(threadIdx.x) : -1024.0f));
     if (first == 1024u) continue;
     if (threadIdx.x == first) {
-      verdict->index = indices == nullptr ? static_cast<uint32_t>(i) : indices[i];
-      verdict->value = values[i];
-      verdict->found = 1;
+      unencodable->index = indices == nullptr ? static_cast<uint32_t>(i) : indices[i];
+      unencodable->value = values[i];
+      unencodable->found = 1;
     }
     return;
   }
 }
 
-__global__ void ReadHalves(const uint16_t* halves, int64_t n, float factor, const uint32_t* greatest, const float* minuend, float* out) {
-  if (greatest != nullptr) factor = PowerOfTwo(HalfExponentOf(*greatest));
+__global__ void ReadHalves(const uint16_t* halves, int64_t n, float factor, const uint32_t* max_magnitude, const float* minuend,
+                           float* out) {
+  if (max_magnitude != nullptr) factor = PowerOfTwo(HalfExponentOf(*max_magnitude));
   for (int64_t i = FirstElement(); i < n; i += ElementStride()) out[i] = Difference(minuend, i, __fmul_rn(OfHalf(halves[i]), factor));
 }
 
@@ -170,19 +171,19 @@ __global__ void ReadInt4(const uint16_t* scales, const uint8_t* codes, int64_t n
 uint16_t* Words(std::byte* bytes) { return reinterpret_cast<uint16_t*>(bytes); }
 const uint16_t* Words(const std::byte* bytes) { return reinterpret_cast<const uint16_t*>(bytes); }
 
-cudaError_t EncodeFp16(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
-  const cudaError_t error = Launch(stream, BlocksFor(n), kThreads, 0, FindGreatest, values, n, greatest);
+cudaError_t EncodeFp16(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* max_magnitude) {
+  const cudaError_t error = Launch(stream, BlocksFor(n), kThreads, 0, FindMaxMagnitude, values, n, max_magnitude);
   if (error != cudaSuccess) return error;
-  return Launch(stream, BlocksFor(n), kThreads, 0, WriteHalves, values, n, greatest, Words(out));
+  return Launch(stream, BlocksFor(n), kThreads, 0, WriteHalves, values, n, max_magnitude, Words(out));
 }
-cudaError_t DecodeFp16(cudaStream_t stream, const std::byte* in, int64_t n, int32_t parameter, const uint32_t* greatest,
+cudaError_t DecodeFp16(cudaStream_t stream, const std::byte* in, int64_t n, int32_t parameter, const uint32_t* max_magnitude,
                        const float* minuend, float* out) {
-  const float factor = greatest == nullptr ? std::ldexp(1.0f, parameter) : 0.0f;
-  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(in), n, factor, greatest, minuend, out);
+  const float factor = max_magnitude == nullptr ? std::ldexp(1.0f, parameter) : 0.0f;
+  return Launch(stream, BlocksFor(n), kThreads, 0, ReadHalves, Words(in), n, factor, max_magnitude, minuend, out);
 }
 
-cudaError_t EncodeBf16(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
-  return Launch(stream, BlocksFor(n), kThreads, 0, WriteBfloats, values, n, Words(out), greatest);
+cudaError_t EncodeBf16(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* max_magnitude) {
+  return Launch(stream, BlocksFor(n), kThreads, 0, WriteBfloats, values, n, Words(out), max_magnitude);
 }
 cudaError_t DecodeBf16(cudaStream_t stream, const std::byte* in, int64_t n, int32_t, const uint32_t*, const float* minuend, float* out) {
   return Launch(stream, BlocksFor(n), kThreads, 0, ReadBf16, Words(in), n, minuend, out);
@@ -191,18 +192,18 @@ cudaError_t DecodeBf16(cudaStream_t stream, const std::byte* in, int64_t n, int3
 // Of n values in blocks, whose codes come behind them.
 int64_t ScaleBytes(int64_t n, int64_t block) { return 2 * ((n + block - 1) / block); }
 
-cudaError_t EncodeInt8(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+cudaError_t EncodeInt8(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* max_magnitude) {
   auto* const codes = reinterpret_cast<int8_t*>(out + ScaleBytes(n, kInt8Block));
-  return Launch(stream, BlocksFor((n + 1) / 2), kThreads, 0, WriteInt8, values, n, Words(out), codes, greatest);
+  return Launch(stream, BlocksFor((n + 1) / 2), kThreads, 0, WriteInt8, values, n, Words(out), codes, max_magnitude);
 }
 cudaError_t DecodeInt8(cudaStream_t stream, const std::byte* in, int64_t n, int32_t, const uint32_t*, const float* minuend, float* out) {
   const auto* const codes = reinterpret_cast<const int8_t*>(in + ScaleBytes(n, kInt8Block));
   return Launch(stream, BlocksFor(n), kThreads, 0, ReadInt8, Words(in), codes, n, minuend, out);
 }
 
-cudaError_t EncodeInt4(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* greatest) {
+cudaError_t EncodeInt4(cudaStream_t stream, const float* values, int64_t n, std::byte* out, uint32_t* max_magnitude) {
   auto* const codes = reinterpret_cast<uint8_t*>(out + ScaleBytes(n, kInt4Block));
-  return Launch(stream, BlocksFor(n), kThreads, 0, WriteInt4, values, n, Words(out), codes, greatest);
+  return Launch(stream, BlocksFor(n), kThreads, 0, WriteInt4, values, n, Words(out), codes, max_magnitude);
 }
 cudaError_t DecodeInt4(cudaStream_t stream, const std::byte* in, int64_t n, int32_t, const uint32_t*, const float* minuend, float* out) {
   const auto* const codes = reinterpret_cast<const uint8_t*>(in + ScaleBytes(n, kInt4Block));
@@ -227,8 +228,8 @@ cudaError_t Correct(cudaStream_t stream, const float* values, const float* resid
   return Launch(stream, BlocksFor(n), kThreads, 0, AddResidual, values, residual, n, corrected);
 }
 
-cudaError_t FindUnencodable(cudaStream_t stream, const float* values, const uint32_t* indices, int64_t n, Verdict* verdict) {
-  return Launch(stream, 1, kThreads, 0, FindFirstUnencodable, values, indices, n, verdict);
+cudaError_t FindUnencodable(cudaStream_t stream, const float* values, const uint32_t* indices, int64_t n, UnencodableValue* unencodable) {
+  return Launch(stream, 1, kThreads, 0, FindFirstUnencodable, values, indices, n, unencodable);
 }
 
 }  // namespace fusionllm::compression::cuda

@@ -171,20 +171,20 @@ __device__ uint32_t CountDigits(const Elements& all, const Feedback& feedback, u
                                 uint32_t* histogram) {
   counts.Clear();
   const uint32_t digits = shift == 0 ? kLastDigits : kDigits;
-  uint32_t greatest = 0;
+  uint32_t max_magnitude = 0;
   for (uint32_t begin = blockIdx.x * kChunkElements; begin < all.count; begin += gridDim.x * kChunkElements) {
     float x[kOwn];
     LoadCorrected<kFeedback>(begin, all, feedback, x);
 #pragma unroll
     for (int e = 0; e < kOwn; ++e) {
       const uint32_t magnitude = MagnitudeOf(x[e]);
-      greatest = magnitude > greatest ? magnitude : greatest;
+      max_magnitude = magnitude > max_magnitude ? magnitude : max_magnitude;
       const uint32_t digit = (magnitude - least) >> shift;
       if (digit != 0 && digit < digits) atomicAdd(&counts.of[digit], 1u);
     }
   }
   counts.AddTo(histogram);
-  return greatest;
+  return max_magnitude;
 }
 
 }  // namespace fusionllm::compression::cuda

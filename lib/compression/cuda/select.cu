@@ -12,9 +12,9 @@ using kernels::cuda::FirstElement;
 using kernels::cuda::Launch;
 
 template <bool kFeedback>
-__global__ void __launch_bounds__(kThreads) CountFirstDigits(Elements all, Feedback feedback, Workspace work, uint32_t* greatest) {
+__global__ void __launch_bounds__(kThreads) CountFirstDigits(Elements all, Feedback feedback, Workspace work, uint32_t* max_magnitude) {
   __shared__ BlockCounts counts;
-  MaxOfGrid(CountDigits<kFeedback>(all, feedback, 0, kFirstShift, counts, work.digits), greatest);
+  MaxOfGrid(CountDigits<kFeedback>(all, feedback, 0, kFirstShift, counts, work.digits), max_magnitude);
 }
 
 __global__ void __launch_bounds__(kThreads) CountSecondDigits(Elements all, uint32_t k, Workspace work) {
@@ -146,7 +146,7 @@ SelectionAlgorithm DefaultAlgorithm(int64_t n, int64_t k) {
 size_t SelectionWorkspaceBytes(int64_t n, int64_t k, SelectionAlgorithm way) { return PlacesFor(n, k, way).end; }
 
 cudaError_t SelectTopK(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, SelectionAlgorithm way,
-                       std::byte* workspace, uint32_t* greatest, const SelectionOutput& out) {
+                       std::byte* workspace, uint32_t* max_magnitude, const SelectionOutput& out) {
   const Places at = PlacesFor(n, k, way);
   const Workspace work{.progress = reinterpret_cast<Progress*>(workspace),
                        .digits = reinterpret_cast<uint32_t*>(workspace + at.digits),
@@ -167,9 +167,9 @@ cudaError_t SelectTopK(cudaStream_t stream, const float* values, int64_t n, int6
     if (error == cudaSuccess) error = launch();
   };
   then([&] {
-    if (way == SelectionAlgorithm::kSampledThreshold) return FindCandidates(stream, all, kept, feedback, work, greatest);
+    if (way == SelectionAlgorithm::kSampledThreshold) return FindCandidates(stream, all, kept, feedback, work, max_magnitude);
     return Launch(stream, blocks, kThreads, 0, with_feedback ? CountFirstDigits<true> : CountFirstDigits<false>, all, feedback, work,
-                  greatest);
+                  max_magnitude);
   });
   if (with_feedback) all.values = feedback.corrected;
   then([&] { return Launch(stream, blocks, kThreads, 0, CountSecondDigits, all, kept, work); });

@@ -51,14 +51,14 @@ SelectionAlgorithm DefaultAlgorithm(int64_t n, int64_t k);
 size_t SelectionWorkspaceBytes(int64_t n, int64_t k, SelectionAlgorithm way);
 inline size_t SelectionWorkspaceBytes(int64_t n, int64_t k) { return SelectionWorkspaceBytes(n, k, DefaultAlgorithm(n, k)); }
 
-// 1 <= k <= n <= kMaxElements. The greatest magnitude of all elements is added to *greatest by maximum; where it is beyond kMaxMagnitude
-// the outputs mean nothing (but are within their bounds). `workspace`: SelectionWorkspaceBytes(n, k, way), aligned to 256; its first word
-// is the SelectionAlgorithm by which it came to its end, when it has.
+// 1 <= k <= n <= kMaxElements. The greatest magnitude of all elements is added to *max_magnitude by maximum; where it is beyond
+// kMaxMagnitude the outputs mean nothing (but are within their bounds). `workspace`: SelectionWorkspaceBytes(n, k, way), aligned to 256;
+// its first word is the SelectionAlgorithm by which it came to its end, when it has.
 cudaError_t SelectTopK(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback, SelectionAlgorithm way,
-                       std::byte* workspace, uint32_t* greatest, const SelectionOutput& out);
+                       std::byte* workspace, uint32_t* max_magnitude, const SelectionOutput& out);
 inline cudaError_t SelectTopK(cudaStream_t stream, const float* values, int64_t n, int64_t k, const Feedback& feedback,
-                              std::byte* workspace, uint32_t* greatest, const SelectionOutput& out) {
-  return SelectTopK(stream, values, n, k, feedback, DefaultAlgorithm(n, k), workspace, greatest, out);
+                              std::byte* workspace, uint32_t* max_magnitude, const SelectionOutput& out) {
+  return SelectTopK(stream, values, n, k, feedback, DefaultAlgorithm(n, k), workspace, max_magnitude, out);
 }
 
 }  // namespace fusionllm::compression::cuda

@@ -70,7 +70,7 @@ class Selection {
   }
   absl::StatusOr<std::vector<uint32_t>> Indices() {
     std::vector<uint32_t> indices(static_cast<size_t>(k_));
-    FUSIONLLM_RETURN_IF_ERROR(device_.Finish());
+    FUSIONLLM_RETURN_IF_ERROR(device_.Synchronize());
     FUSIONLLM_RETURN_IF_ERROR(
         ToStatus(cudaMemcpy(indices.data(), indices_.get(), indices.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost), "reading"));
     return indices;

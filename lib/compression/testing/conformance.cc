@@ -357,7 +357,7 @@ void ExpectSameBf16(TensorCodec& codec) {
       EXPECT_EQ(want, got);
     }
     Floats wide(n);
-    tensor::WidenBf16(given, wide.data());
+    tensor::UpcastBf16(given, wide.data());
     const Placed widened(codec.memory(), Floats(n, 5.0f));
     ASSERT_TRUE(codec.Upcast(placed, widened.span()).ok());
     ExpectSameBits(wide, widened.Read());

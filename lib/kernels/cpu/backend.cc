@@ -33,8 +33,8 @@ const std::map<opdag::OpKind, Factory>& Factories() {
 class PooledBf16Conversion final : public Bf16Conversion {
  public:
   explicit PooledBf16Conversion(std::shared_ptr<WorkerPool> pool) : pool_(std::move(pool)) {}
-  absl::Status Widen(const uint16_t* from, float* to, int64_t count) const override {
-    return ForChunks(count, [&](int64_t begin, int64_t size) { WidenBf16(from + begin, to + begin, size); });
+  absl::Status Upcast(const uint16_t* from, float* to, int64_t count) const override {
+    return ForChunks(count, [&](int64_t begin, int64_t size) { UpcastBf16(from + begin, to + begin, size); });
   }
   absl::Status Round(const float* from, uint16_t* to, int64_t count) const override {
     return ForChunks(count, [&](int64_t begin, int64_t size) { RoundToBf16(from + begin, to + begin, size); });
@@ -76,9 +76,9 @@ class CpuBackend : public Backend {
 
 }  // namespace
 
-MadeKernel MakeReference(PreparedOp op, std::shared_ptr<WorkerPool>) { return ref::MakeKernel(std::move(op)); }
+KernelOrError MakeReference(PreparedOp op, std::shared_ptr<WorkerPool>) { return ref::MakeKernel(std::move(op)); }
 
-MadeKernel MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   const auto found = Factories().find(op.kind);
   if (found == Factories().end()) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cpu' has no kernel for this op type"));

@@ -166,15 +166,15 @@ class PointwiseGradWeight : public PooledKernel {
   const Pixels pixels_;
 };
 
-MadeKernel MakeForward(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeForward(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   if (IsPointwise(ConvolutionShapeOf(op, op.in(0), op.out(0)))) return Make<Pointwise>(std::move(op), std::move(pool));
   return MakeDirectConvolution(std::move(op), std::move(pool));
 }
-MadeKernel MakeGradInput(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeGradInput(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   if (IsPointwise(ConvolutionShapeOf(op, op.out(0), op.in(0)))) return Make<PointwiseGradInput>(std::move(op), std::move(pool));
   return MakeDirectConvolutionGradInput(std::move(op), std::move(pool));
 }
-MadeKernel MakeGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   if (IsPointwise(ConvolutionShapeOf(op, op.in(0), op.in(1)))) return Make<PointwiseGradWeight>(std::move(op), std::move(pool));
   return MakeDirectConvolutionGradWeight(std::move(op), std::move(pool));
 }

@@ -13,8 +13,8 @@
 
 namespace fusionllm::kernels::cpu {
 
-using MadeKernel = absl::StatusOr<std::unique_ptr<Kernel>>;
-using Factory = MadeKernel (*)(PreparedOp op, std::shared_ptr<WorkerPool> pool);
+using KernelOrError = absl::StatusOr<std::unique_ptr<Kernel>>;
+using Factory = KernelOrError (*)(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 
 struct Entry {
   OpKind kind;
@@ -33,10 +33,10 @@ std::span<const Entry> PoolingKernels();
 std::span<const Entry> ReductionKernels();
 std::span<const Entry> SoftmaxKernels();
 
-MadeKernel MakeReference(PreparedOp op, std::shared_ptr<WorkerPool> pool);
+KernelOrError MakeReference(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 
 // Any op type in the tables, on f32 and bf16 tensors. Errors: Unimplemented naming op type and back end, or a dtype.
-MadeKernel MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool);
+KernelOrError MakeKernel(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 
 // What most kernels are: an op, the pool and a Run.
 class PooledKernel : public Kernel {
@@ -49,7 +49,7 @@ class PooledKernel : public Kernel {
 };
 
 template <typename KernelType>
-MadeKernel Make(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError Make(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   return std::make_unique<KernelType>(std::move(op), std::move(pool));
 }
 

@@ -229,7 +229,7 @@ constexpr int64_t kImagePixels = 256;    // of a chunk: the reordered weights ar
 constexpr int64_t kWeightPixels = 1024;  // of a chunk: a partial weight gradient is written and summed for each
 
 template <typename Body>
-MadeKernel Prepare(PreparedOp op, Body make) {
+KernelOrError Prepare(PreparedOp op, Body make) {
   const SingleThreadedOneDnn single_threaded;  // oneDNN picks implementations by the number of threads
   std::unique_ptr<Kernel> kernel;
   const absl::Status status = Guard(op, [&] { kernel = make(op); });
@@ -239,7 +239,7 @@ MadeKernel Prepare(PreparedOp op, Body make) {
 
 }  // namespace
 
-MadeKernel MakeDirectConvolution(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeDirectConvolution(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   return Prepare(std::move(op), [&](const PreparedOp& prepared) {
     const ConvolutionShape s = ConvolutionShapeOf(prepared, prepared.in(0), prepared.out(0));
     const Descriptors d(s, s.batch / BatchChunks(s, kImagePixels));
@@ -248,7 +248,7 @@ MadeKernel MakeDirectConvolution(PreparedOp op, std::shared_ptr<WorkerPool> pool
   });
 }
 
-MadeKernel MakeDirectConvolutionGradInput(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeDirectConvolutionGradInput(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   return Prepare(std::move(op), [&](const PreparedOp& prepared) {
     const ConvolutionShape s = ConvolutionShapeOf(prepared, prepared.out(0), prepared.in(0));
     const Descriptors d(s, s.batch / BatchChunks(s, kImagePixels));
@@ -257,7 +257,7 @@ MadeKernel MakeDirectConvolutionGradInput(PreparedOp op, std::shared_ptr<WorkerP
   });
 }
 
-MadeKernel MakeDirectConvolutionGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeDirectConvolutionGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   return Prepare(std::move(op), [&](const PreparedOp& prepared) {
     const ConvolutionShape s = ConvolutionShapeOf(prepared, prepared.in(0), prepared.in(1));
     const Descriptors d(s, s.batch / BatchChunks(s, kWeightPixels));

@@ -11,8 +11,8 @@
 
 namespace fusionllm::kernels::cpu {
 
-MadeKernel MakeDirectConvolution(PreparedOp op, std::shared_ptr<WorkerPool> pool);
-MadeKernel MakeDirectConvolutionGradInput(PreparedOp op, std::shared_ptr<WorkerPool> pool);
-MadeKernel MakeDirectConvolutionGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool);
+KernelOrError MakeDirectConvolution(PreparedOp op, std::shared_ptr<WorkerPool> pool);
+KernelOrError MakeDirectConvolutionGradInput(PreparedOp op, std::shared_ptr<WorkerPool> pool);
+KernelOrError MakeDirectConvolutionGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool);
 
 }  // namespace fusionllm::kernels::cpu

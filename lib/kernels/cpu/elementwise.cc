@@ -59,14 +59,14 @@ class Scale : public Elementwise {
 
 // Broadcasting is rare in the built-in models (biases are part of linear), so only equal shapes have a fast path.
 template <BinaryFunction kFunction>
-MadeKernel MakeArithmetic(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeArithmetic(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   if (op.in(0) == op.in(1)) return Make<Binary<kFunction>>(std::move(op), std::move(pool));
   return MakeReference(std::move(op), std::move(pool));
 }
 
 // The exact form needs erf, which only the reference has.
 template <typename Fast>
-MadeKernel MakeGelu(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeGelu(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   if (op.attributes.Text("approximate", "tanh") == "tanh") return Make<Fast>(std::move(op), std::move(pool));
   return MakeReference(std::move(op), std::move(pool));
 }

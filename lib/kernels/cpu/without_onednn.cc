@@ -3,8 +3,8 @@
 
 #include "lib/kernels/cpu/direct_convolution.h"
 #include "lib/kernels/cpu/gemm.h"
+#include "lib/kernels/cpu/naive_gemm.h"
 #include "lib/kernels/cpu/onednn.h"
-#include "lib/kernels/cpu/plain_product.h"
 
 namespace fusionllm::kernels::cpu {
 
@@ -13,13 +13,15 @@ std::string DescribeOneDnn() { return "without oneDNN, so slow in products and c
 SingleThreadedOneDnn::SingleThreadedOneDnn() : before_(1) {}
 SingleThreadedOneDnn::~SingleThreadedOneDnn() = default;
 
-void Multiply(const Gemm& gemm) { PlainProduct(gemm); }
+void Multiply(const Gemm& gemm) { NaiveGemm(gemm); }
 
-MadeKernel MakeDirectConvolution(PreparedOp op, std::shared_ptr<WorkerPool> pool) { return MakeReference(std::move(op), std::move(pool)); }
-MadeKernel MakeDirectConvolutionGradInput(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeDirectConvolution(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   return MakeReference(std::move(op), std::move(pool));
 }
-MadeKernel MakeDirectConvolutionGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+KernelOrError MakeDirectConvolutionGradInput(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
+  return MakeReference(std::move(op), std::move(pool));
+}
+KernelOrError MakeDirectConvolutionGradWeight(PreparedOp op, std::shared_ptr<WorkerPool> pool) {
   return MakeReference(std::move(op), std::move(pool));
 }
 

@@ -1,7 +1,7 @@
 // Scaled dot-product attention on fused qkv rows: q, k and v each D wide, heads contiguous inside each (GPT-2's c_attn). No T x T tensor is
 // ever in memory: after Dao et al., FlashAttention (arXiv 2205.14135), algorithm 1 and appendix B.
 //
-// bf16 heads of usual sizes are multiplied on matrix units (attention_plan.h). The kernels here take fp32, and bf16 heads of other sizes,
+// bf16 heads of usual sizes are multiplied on tensor cores (attention_plan.h). The kernels here take fp32, and bf16 heads of other sizes,
 // with fp32 arithmetic on both.
 //
 // A block takes one head of one sample and a tile of rows; a warp takes rows one by one and meets the other side in tiles of 32 that the
@@ -234,7 +234,7 @@ class AttentionBase : public DeviceKernel {
   // Large heads need more shared memory than a kernel gets unasked.
   template <typename Kernel>
   absl::Status Allow(Kernel kernel, size_t bytes) const {
-    return Launched(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    return LaunchStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   }
 
   const Extents e_;
@@ -247,8 +247,8 @@ class Attention : public AttentionBase {
   absl::Status Run(const KernelArguments& arguments) override {
     const size_t shared = 2 * e_.TileBytes() + e_.RowBytes();
     FUSIONLLM_RETURN_IF_ERROR(Allow(AttentionForward<T>, shared));
-    return Launched(Launch(stream(), Grid(), kWarps * 32, shared, AttentionForward<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1), e_));
+    return LaunchStatus(Launch(stream(), Grid(), kWarps * 32, shared, AttentionForward<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), OutputOrNull(arguments, 1), e_));
   }
 };
 
@@ -266,12 +266,12 @@ class AttentionGrad : public AttentionBase {
     const size_t shared = 2 * e_.TileBytes() + 2 * e_.RowBytes();
     FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfQueries<T>, shared));
     FUSIONLLM_RETURN_IF_ERROR(Allow(GradientOfKeysAndValues<T>, shared));
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksFor(e_.batch * e_.heads * e_.length * 32), kThreads, 0, Deltas<T>,
-                                              arguments.inputs[1].as<T>(), dy, delta, e_)));
-    FUSIONLLM_RETURN_IF_ERROR(Launched(
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(Launch(stream(), BlocksFor(e_.batch * e_.heads * e_.length * 32), kThreads, 0, Deltas<T>,
+                                                  arguments.inputs[1].as<T>(), dy, delta, e_)));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(
         Launch(stream(), Grid(), kWarps * 32, shared, GradientOfQueries<T>, qkv, lse, dy, static_cast<const float*>(delta), dqkv, e_)));
-    return Launched(Launch(stream(), Grid(), kWarps * 32, shared, GradientOfKeysAndValues<T>, qkv, lse, dy,
-                           static_cast<const float*>(delta), dqkv, e_));
+    return LaunchStatus(Launch(stream(), Grid(), kWarps * 32, shared, GradientOfKeysAndValues<T>, qkv, lse, dy,
+                               static_cast<const float*>(delta), dqkv, e_));
   }
 };
 
@@ -302,7 +302,7 @@ class PlannedAttention : public DeviceKernel {
 };
 
 template <typename K>
-MadeKernel MakeAttention(PreparedOp op, Device& device) {
+KernelOrError MakeAttention(PreparedOp op, Device& device) {
   const Extents e = Extents::Of(op);
   if (e.size > 32 * kMaxParts) {
     return absl::UnimplementedError(
@@ -312,9 +312,9 @@ MadeKernel MakeAttention(PreparedOp op, Device& device) {
 }
 
 template <typename K, AttentionPass kPass>
-MadeKernel MakeBf16Attention(PreparedOp op, Device& device) {
+KernelOrError MakeBf16Attention(PreparedOp op, Device& device) {
   const Extents e = Extents::Of(op);
-  if (!AttentionFitsMatrixUnits(e.size)) return MakeAttention<K>(std::move(op), device);
+  if (!AttentionFitsTensorCores(e.size)) return MakeAttention<K>(std::move(op), device);
   FUSIONLLM_ASSIGN_OR_RETURN(
       std::unique_ptr<AttentionPlan> plan,
       PrepareAttention(device,

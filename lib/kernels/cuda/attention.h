@@ -34,9 +34,9 @@ struct AttentionExtents {
   __host__ __device__ bool Sees(int64_t query, int64_t key) const { return key < length && query < length && (!causal || key <= query); }
 };
 
-// dqkv, of what forward took and gave, in bf16 on matrix units; heads of multiples of 16 up to 128. `delta`: room for a float of each row
+// dqkv, of what forward took and gave, in bf16 on tensor cores; heads of multiples of 16 up to 128. `delta`: room for a float of each row
 // of each head. Asynchronous; addresses are the device's, aligned to 16 bytes.
-cudaError_t AttentionGradOnMatrixUnits(cudaStream_t stream, const AttentionExtents& e, const Bf16* qkv, const Bf16* y, const float* lse,
+cudaError_t AttentionGradOnTensorCores(cudaStream_t stream, const AttentionExtents& e, const Bf16* qkv, const Bf16* y, const float* lse,
                                        const Bf16* dy, float* delta, Bf16* dqkv);
 
 }  // namespace fusionllm::kernels::cuda

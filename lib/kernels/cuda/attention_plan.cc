@@ -22,7 +22,7 @@ constexpr int kHopper = 9;
 // Whether the first is faster, on tensors of zeros.
 absl::StatusOr<bool> IsFasterPlan(Device& device, const AttentionSpec& spec, const AttentionPlan& first, const AttentionPlan& second) {
   constexpr int64_t kBytesOfBf16 = 2;
-  const auto take = [&](int64_t bytes) { return TakeZeros(device, static_cast<size_t>(bytes)); };
+  const auto take = [&](int64_t bytes) { return AllocateZeroed(device, static_cast<size_t>(bytes)); };
   const bool backward = spec.pass == AttentionPass::kBackward;
   const int64_t y_bytes = kBytesOfBf16 * spec.rows() * spec.size;
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock qkv, take(3 * y_bytes));
@@ -64,13 +64,13 @@ std::string AttentionSpec::ToString() const {
                          pass == AttentionPass::kForward ? "attention" : "the gradient of attention", batch, length, heads, size);
 }
 
-bool AttentionFitsMatrixUnits(int64_t size) { return size % 16 == 0 && size <= 128; }
+bool AttentionFitsTensorCores(int64_t size) { return size % 16 == 0 && size <= 128; }
 
-MadeAttentionPlan PrepareAttention(Device& device, const AttentionSpec& spec) {
-  std::unique_ptr<AttentionPlan> own = PrepareMatrixAttention(device, spec);
+AttentionPlanOrError PrepareAttention(Device& device, const AttentionSpec& spec) {
+  std::unique_ptr<AttentionPlan> own = PrepareTensorCoreAttention(device, spec);
   const bool measure = device.algorithm_choice() == AlgorithmChoice::kMeasured;
   if (!measure && (spec.pass == AttentionPass::kBackward || device.info().major < kHopper)) return own;
-  MadeAttentionPlan library = PrepareCudnnAttention(device, spec);
+  AttentionPlanOrError library = PrepareCudnnAttention(device, spec);
   if (absl::IsFailedPrecondition(library.status())) {  // worth a line, and no warning
     base::LogOnce(base::LogLevel::kInfo, absl::StrCat("attention by kernels of FusionLLM: ", library.status().message()));
     return own;

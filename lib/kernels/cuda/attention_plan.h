@@ -1,4 +1,4 @@
-// What computes attention of bf16 tensors on the device: cuDNN where there is one that is faster, else kernels of our own on matrix units.
+// What computes attention of bf16 tensors on the device: cuDNN where there is one that is faster, else kernels of our own on tensor cores.
 #pragma once
 
 #include <compare>
@@ -52,21 +52,21 @@ class AttentionPlan {
   // Asynchronous. `workspace` is aligned to tensor::kAlignment.
   virtual absl::Status Run(const AttentionTensors& tensors, void* workspace) const = 0;
 };
-using MadeAttentionPlan = absl::StatusOr<std::unique_ptr<AttentionPlan>>;
+using AttentionPlanOrError = absl::StatusOr<std::unique_ptr<AttentionPlan>>;
 
 // Whether PrepareAttention takes heads of this size: multiples of 16 up to 128.
-bool AttentionFitsMatrixUnits(int64_t size);
+bool AttentionFitsTensorCores(int64_t size);
 
-// Where the choice of algorithms is the heuristic's, forward is cuDNN's on compute capability 9 and above, whose matrix units our kernels
+// Where the choice of algorithms is the heuristic's, forward is cuDNN's on compute capability 9 and above, whose tensor cores our kernels
 // do not use to the full, and backward ours, because cuDNN adds up dq in another order each time. Where it is measured, the faster of the
 // two in either pass. Where cuDNN is not there, or knows no way, ours; the log says so, for each spec that it knows no way for. Errors:
 // only what a card answers.
-MadeAttentionPlan PrepareAttention(Device& device, const AttentionSpec& spec);
+AttentionPlanOrError PrepareAttention(Device& device, const AttentionSpec& spec);
 
 // The two ways. Errors of the first: FailedPrecondition, naming the library, where cuDNN or what it needs cannot be loaded; Unimplemented
 // where it knows no way, or none without a tensor of length x length; Internal where the card fails.
-MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spec);
-std::unique_ptr<AttentionPlan> PrepareMatrixAttention(Device& device, const AttentionSpec& spec);
+AttentionPlanOrError PrepareCudnnAttention(Device& device, const AttentionSpec& spec);
+std::unique_ptr<AttentionPlan> PrepareTensorCoreAttention(Device& device, const AttentionSpec& spec);
 
 // The kernel of an op `attention` or `attention_grad` whose tensors are those of a plan.
 std::unique_ptr<Kernel> MakePlannedAttention(PreparedOp op, Device& device, AttentionPass pass, std::unique_ptr<AttentionPlan> plan);

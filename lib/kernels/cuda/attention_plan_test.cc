@@ -45,7 +45,7 @@ class AttentionPlanTest : public DeviceFixture<::testing::Test> {
     const absl::Status ran =
         (*plan)->Run({qkv.data(), y.data(), reinterpret_cast<float*>(lse.data()), dy.data(), dqkv.data()}, workspace.data());
     EXPECT_TRUE(ran.ok()) << ran;
-    EXPECT_TRUE(device_->Finish().ok());
+    EXPECT_TRUE(device_->Synchronize().ok());
     return emulated::TakeCudnnAttentionRuns() > 0;
   }
 };

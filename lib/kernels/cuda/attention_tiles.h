@@ -1,8 +1,8 @@
-// Tiles of heads in shared memory and what a warp multiplies of them: the parts of which attention on matrix units is made. For .cu files.
+// Tiles of heads in shared memory and what a warp multiplies of them: the parts of which attention on tensor cores is made. For .cu files.
 //
 // A tile has rows of kHead bf16, in pieces of 16 bytes: piece p of row r lies at p ^ r % 8, so that the 8 rows of a matrix that ldmatrix
 // takes are in 8 different groups of banks, whether they are its rows or its columns in a product. Heads that are smaller have zeros behind
-// them. Blocks have 4 warps. Sums of a warp are fragments [i][j][4]: 16 i rows down and 8 j columns right (matrix_units.h).
+// them. Blocks have 4 warps. Sums of a warp are fragments [i][j][4]: 16 i rows down and 8 j columns right (tensor_cores.h).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "lib/kernels/cuda/element.h"
-#include "lib/kernels/cuda/matrix_units.h"
+#include "lib/kernels/cuda/tensor_cores.h"
 
 namespace fusionllm::kernels::cuda {
 

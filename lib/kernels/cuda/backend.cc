@@ -67,8 +67,8 @@ bool Fit(const std::vector<tensor::TensorType>& types, absl::string_view type_co
 class DeviceBf16Conversion final : public Bf16Conversion {
  public:
   explicit DeviceBf16Conversion(Device& device) : device_(device) {}
-  absl::Status Widen(const uint16_t* from, float* to, int64_t count) const override {
-    return Started(WidenBf16(device_.stream(), from, to, count));
+  absl::Status Upcast(const uint16_t* from, float* to, int64_t count) const override {
+    return Started(UpcastBf16(device_.stream(), from, to, count));
   }
   absl::Status Round(const float* from, uint16_t* to, int64_t count) const override {
     return Started(RoundToBf16(device_.stream(), from, to, count));
@@ -95,12 +95,12 @@ class CudaBackend final : public Backend {
   }
   absl::StatusOr<std::unique_ptr<Kernel>> PrepareFused(const opdag::Graph& graph, std::span<const FusedOp> row) override {
     if (FusionOf(row) == nullptr) return nullptr;
-    FUSIONLLM_ASSIGN_OR_RETURN(FusedRow prepared, PrepareRow(graph, row));
+    FUSIONLLM_ASSIGN_OR_RETURN(PreparedFusedOps prepared, PrepareFusedOps(graph, row));
     return MakeFusedKernel(std::move(prepared), *device_);
   }
   tensor::Memory& memory() override { return device_->memory(); }
   OptimizerKernels& optimizer() override { return *optimizer_; }
-  absl::Status Finish() override { return device_->Finish(); }
+  absl::Status Synchronize() override { return device_->Synchronize(); }
   absl::StatusOr<std::optional<int64_t>> FreeMemoryBytes() override {
     FUSIONLLM_ASSIGN_OR_RETURN(const size_t bytes, device_->FreeBytes());
     return static_cast<int64_t>(bytes);
@@ -118,7 +118,7 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-MadeKernel MakeKernel(PreparedOp op, Device& device) {
+KernelOrError MakeKernel(PreparedOp op, Device& device) {
   const auto found = Entries().find(op.kind);
   if (found == Entries().end()) {
     return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cuda' has no kernel for this op type"));
@@ -134,7 +134,7 @@ MadeKernel MakeKernel(PreparedOp op, Device& device) {
   return entry.make(std::move(op), device);
 }
 
-MadeKernel MakeFusedKernel(FusedRow row, Device& device) {
+KernelOrError MakeFusedKernel(PreparedFusedOps row, Device& device) {
   const FusedEntry* const entry = FusionOf(row);
   if (entry == nullptr) return nullptr;
   return entry->make(std::move(row), device);

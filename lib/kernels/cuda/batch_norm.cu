@@ -128,7 +128,7 @@ template <typename T>
 class OverChannels : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
-  size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>((2 * most_stretches() + 2) * channels()); }
+  size_t workspace_bytes() const override { return sizeof(float) * static_cast<size_t>((2 * max_stretches() + 2) * channels()); }
 
  protected:
   int64_t rows() const { return op_.in(0).rows(); }
@@ -137,19 +137,19 @@ class OverChannels : public DeviceKernel {
   int64_t stretches(int64_t rows_each) const {
     return InQuads(channels()) ? QuadStretches(rows(), channels(), rows_each) : Stretches(rows());
   }
-  int64_t most_stretches() const { return stretches(std::min(kRowsMeasured, kRowsMapped)); }
+  int64_t max_stretches() const { return stretches(std::min(kRowsMeasured, kRowsMapped)); }
   template <typename... Parameters, typename... Arguments>
   absl::Status LaunchMap(void (*kernel)(Parameters...), Arguments... arguments) const {
-    return Launched(Launch(stream(), QuadGrid(rows(), channels(), kRowsMapped), QuadBlock(channels()), 0, kernel, arguments...));
+    return LaunchStatus(Launch(stream(), QuadGrid(rows(), channels(), kRowsMapped), QuadBlock(channels()), 0, kernel, arguments...));
   }
   template <typename... Parameters, typename... Arguments>
   absl::Status LaunchByStretches(int64_t count, void (*kernel)(Parameters...), Arguments... arguments) const {
     const dim3 grid(static_cast<unsigned>(QuadStrips(channels())), static_cast<unsigned>(count));
-    return Launched(Launch(stream(), grid, QuadBlock(channels()), 0, kernel, arguments...));
+    return LaunchStatus(Launch(stream(), grid, QuadBlock(channels()), 0, kernel, arguments...));
   }
   template <typename... Parameters, typename... Arguments>
   absl::Status LaunchByStrips(int64_t count, void (*kernel)(Parameters...), Arguments... arguments) const {
-    return Launched(Launch(stream(), StripGrid(channels(), count), dim3(kStrip, kRowsAtOnce), 0, kernel, arguments...));
+    return LaunchStatus(Launch(stream(), StripGrid(channels(), count), dim3(kStrip, kRowsAtOnce), 0, kernel, arguments...));
   }
 };
 
@@ -174,7 +174,7 @@ class BatchNorm : public OverChannels<T> {
     FUSIONLLM_RETURN_IF_ERROR(Measure(arguments, n));
     if (InQuads(n.columns)) return this->LaunchMap(NormalizeQuads<kNext, T>, n);
     const int64_t count = n.rows * n.columns;
-    return this->Launched(
+    return this->LaunchStatus(
         Launch(this->stream(), BlocksFor(count), kThreads, 0, NormalizeColumns<T>, n.x, n.center, n.factor, n.bias, n.y, count, n.columns));
   }
 
@@ -196,11 +196,11 @@ class BatchNorm : public OverChannels<T> {
     n.factor = factor;
     const BatchNormState state = {arguments.parameters[kWeight].f32(), arguments.parameters[kRunningMean].f32(),
                                   arguments.parameters[kRunningVariance].f32(), arguments.parameters[kBatchesTracked].as<int64_t>()};
-    return this->Launched(Launch(this->stream(), JoinBlocks(n.columns), dim3(kJoinColumns, kJoinRows), 0, FinishStatistics<T>,
-                                 InQuads(n.columns) ? n.x : nullptr, partials, stretches, n.rows, n.columns,
-                                 this->op_.attributes.Number("epsilon", kDefaultEpsilon), this->op_.attributes.Number("momentum", 0.1),
-                                 measured, arguments.mode == Mode::kTrain, state, OutputOrNull(arguments, 1), OutputOrNull(arguments, 2),
-                                 center, factor));
+    return this->LaunchStatus(Launch(this->stream(), JoinBlocks(n.columns), dim3(kJoinColumns, kJoinRows), 0, FinishStatistics<T>,
+                                     InQuads(n.columns) ? n.x : nullptr, partials, stretches, n.rows, n.columns,
+                                     this->op_.attributes.Number("epsilon", kDefaultEpsilon), this->op_.attributes.Number("momentum", 0.1),
+                                     measured, arguments.mode == Mode::kTrain, state, OutputOrNull(arguments, 1),
+                                     OutputOrNull(arguments, 2), center, factor));
   }
 
   const int added_;
@@ -238,14 +238,14 @@ class BatchNormGrad : public OverChannels<T> {
     if (kThrough >= 0 && g.through == nullptr) g.through = g.dx;
     const int64_t stretches = this->stretches(kRowsMapped);
     FUSIONLLM_RETURN_IF_ERROR(Sum(g, stretches));
-    FUSIONLLM_RETURN_IF_ERROR(this->Launched(LaunchAddGradients(this->stream(), g.partials, stretches, g.columns,
-                                                                OutputOrNull(arguments, kDx + 1), OutputOrNull(arguments, kDx + 2),
-                                                                Accumulates(arguments, kDx + 1), Accumulates(arguments, kDx + 2), g.sums)));
+    FUSIONLLM_RETURN_IF_ERROR(this->LaunchStatus(
+        LaunchAddGradients(this->stream(), g.partials, stretches, g.columns, OutputOrNull(arguments, kDx + 1),
+                           OutputOrNull(arguments, kDx + 2), Accumulates(arguments, kDx + 1), Accumulates(arguments, kDx + 2), g.sums)));
     if (g.dx == nullptr) return absl::OkStatus();
     if (kThrough >= 0) g.dy = g.through;
     if (InQuads(g.columns)) return this->LaunchMap(GradientOfQuads<T>, g);
-    return this->Launched(Launch(this->stream(), BlocksFor(g.rows * g.columns), kThreads, 0, GradientOfColumns<T>, g.x, g.dy, g.means,
-                                 g.rstds, g.weight, g.sums, g.dx, g.rows, g.columns));
+    return this->LaunchStatus(Launch(this->stream(), BlocksFor(g.rows * g.columns), kThreads, 0, GradientOfColumns<T>, g.x, g.dy, g.means,
+                                     g.rstds, g.weight, g.sums, g.dx, g.rows, g.columns));
   }
 
  private:
@@ -269,7 +269,7 @@ class BatchNormGrad : public OverChannels<T> {
 
 // The norm's outputs beside y are written before those of the next ops, which may lie where they did.
 template <Next kNext>
-MadeKernel FuseNext(FusedRow row, Device& device) {
+KernelOrError FuseNext(PreparedFusedOps row, Device& device) {
   PreparedOp& norm = row[0].op;
   if (!InQuads(norm.in(0).dim(-1))) return nullptr;
   for (size_t i = 1; i < row.size(); ++i) {
@@ -283,7 +283,7 @@ MadeKernel FuseNext(FusedRow row, Device& device) {
 
 // What comes to a norm: by the relu's gradient, or by a sum and that.
 template <Coming kComing>
-MadeKernel FuseNormGrad(FusedRow row, Device& device) {
+KernelOrError FuseNormGrad(PreparedFusedOps row, Device& device) {
   PreparedOp& norm = row.back().op;
   if (!InQuads(norm.in(0).dim(-1))) return nullptr;
   for (size_t i = 0; i + 1 < row.size(); ++i) {

@@ -28,7 +28,7 @@ const Bf16* Elements(const uint16_t* bits) { return reinterpret_cast<const Bf16*
 
 }  // namespace
 
-cudaError_t WidenBf16(cudaStream_t stream, const uint16_t* from, float* to, int64_t count) {
+cudaError_t UpcastBf16(cudaStream_t stream, const uint16_t* from, float* to, int64_t count) {
   return Convert<Bf16, float, float>(stream, Elements(from), to, count);
 }
 cudaError_t RoundToBf16(cudaStream_t stream, const float* from, uint16_t* to, int64_t count) {

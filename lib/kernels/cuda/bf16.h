@@ -9,9 +9,9 @@
 
 namespace fusionllm::kernels::cuda {
 
-cudaError_t WidenBf16(cudaStream_t stream, const uint16_t* from, float* to, int64_t count);
+cudaError_t UpcastBf16(cudaStream_t stream, const uint16_t* from, float* to, int64_t count);
 cudaError_t RoundToBf16(cudaStream_t stream, const float* from, uint16_t* to, int64_t count);
-// To the floats that WidenBf16 would make of RoundToBf16's result.
+// To the floats that UpcastBf16 would make of RoundToBf16's result.
 cudaError_t RoundFloatsToBf16(cudaStream_t stream, const float* from, float* to, int64_t count);
 
 }  // namespace fusionllm::kernels::cuda

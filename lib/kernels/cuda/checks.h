@@ -1,4 +1,4 @@
-// Checks that kernels make of ids, and how they tell: the first position out of range is left on the device (Device::Finish). For .cu
+// Checks that kernels make of ids, and how they tell: the first position out of range is left on the device (Device::Synchronize). For .cu
 // files.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace fusionllm::kernels::cuda {
 
 // A check as kernels get it.
 struct RangeCheck {
-  Fault* fault;
+  DeviceFault* fault;
   int32_t number;
   int64_t limit;
 };

@@ -49,10 +49,10 @@ __global__ void AddBias(const float* sums, const float* bias, T* y, int64_t coun
 
 // What an op of these types computes with, unless MakeGradWeight takes bf16. A bf16 result that is not final, because a bias is added or a
 // gradient is summed up, stays f32.
-ConvolutionNumbers NumbersOf(const PreparedOp& op) {
-  if (!NeedsUpcast(op)) return ConvolutionNumbers::kFloat;
+ConvolutionPrecision PrecisionOf(const PreparedOp& op) {
+  if (!NeedsUpcast(op)) return ConvolutionPrecision::kFloat;
   const bool final_bf16 = op.outputs[0].dtype == tensor::DType::kBF16 && op.parameters.size() < 2;
-  return final_bf16 ? ConvolutionNumbers::kBf16 : ConvolutionNumbers::kBf16InFloat;
+  return final_bf16 ? ConvolutionPrecision::kBf16 : ConvolutionPrecision::kBf16InFloat;
 }
 
 class ConvolutionKernel : public DeviceKernel {
@@ -74,7 +74,8 @@ class ConvolutionKernel : public DeviceKernel {
   Factor FactorOf(int input) {
     const tensor::TensorType& type = op_.inputs[input];
     // Even floats are copied where the op has bf16 tensors: they are rounded.
-    if (spec_.numbers == ConvolutionNumbers::kFloat || (type.dtype == spec_.dtype() && type.dtype == tensor::DType::kBF16)) return {input};
+    if (spec_.precision == ConvolutionPrecision::kFloat || (type.dtype == spec_.dtype() && type.dtype == tensor::DType::kBF16))
+      return {input};
     return {input, true, TakeElements(type.elements())};
   }
 
@@ -85,26 +86,26 @@ class ConvolutionKernel : public DeviceKernel {
     void* const copy = At(arguments, factor.offset);
     const int64_t count = op_.inputs[factor.input].elements();
     if (op_.inputs[factor.input].dtype == tensor::DType::kBF16) {
-      FUSIONLLM_RETURN_IF_ERROR(Launched(WidenBf16(stream(), given.as<uint16_t>(), static_cast<float*>(copy), count)));
+      FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(UpcastBf16(stream(), given.as<uint16_t>(), static_cast<float*>(copy), count)));
     } else if (spec_.dtype() == tensor::DType::kBF16) {
-      FUSIONLLM_RETURN_IF_ERROR(Launched(RoundToBf16(stream(), given.f32(), static_cast<uint16_t*>(copy), count)));
+      FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(RoundToBf16(stream(), given.f32(), static_cast<uint16_t*>(copy), count)));
     } else {
-      FUSIONLLM_RETURN_IF_ERROR(Launched(RoundFloatsToBf16(stream(), given.f32(), static_cast<float*>(copy), count)));
+      FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(RoundFloatsToBf16(stream(), given.f32(), static_cast<float*>(copy), count)));
     }
     return copy;
   }
 
   // The weights as the plan has them, at `offset` of the workspace.
   absl::StatusOr<const void*> CopyWeights(size_t offset, const KernelArguments& arguments) const {
-    switch (spec_.numbers) {
-      case ConvolutionNumbers::kFloat:
+    switch (spec_.precision) {
+      case ConvolutionPrecision::kFloat:
         return CopyWeightsAs<float, float>(offset, arguments);
-      case ConvolutionNumbers::kBf16:
+      case ConvolutionPrecision::kBf16:
         return CopyWeightsAs<Bf16, Bf16>(offset, arguments);
-      case ConvolutionNumbers::kBf16InFloat:
+      case ConvolutionPrecision::kBf16InFloat:
         return CopyWeightsAs<Bf16, float>(offset, arguments);
     }
-    return absl::InternalError("no such numbers");
+    return absl::InternalError("no such precision");
   }
 
   absl::Status Convolve(const void* first, const void* second, void* result, const KernelArguments& arguments) const {
@@ -128,8 +129,8 @@ class ConvolutionKernel : public DeviceKernel {
   template <typename Through, typename T>
   absl::StatusOr<const void*> CopyWeightsAs(size_t offset, const KernelArguments& arguments) const {
     auto* const copy = static_cast<T*>(At(arguments, offset));
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksFor(shape().weights()), kThreads, 0, ReorderWeights<Through, T>,
-                                              arguments.parameters[0].f32(), copy, WeightOrder::Of(shape()))));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(Launch(stream(), BlocksFor(shape().weights()), kThreads, 0, ReorderWeights<Through, T>,
+                                                  arguments.parameters[0].f32(), copy, WeightOrder::Of(shape()))));
     return copy;
   }
 
@@ -156,15 +157,15 @@ class Convolution : public ConvolutionKernel {
     FUSIONLLM_RETURN_IF_ERROR(Convolve(x, weights, sums, arguments));
     if (op_.parameters.size() < 2) return absl::OkStatus();
     const auto* const floats = static_cast<const float*>(sums);
-    return Launched(sums_apart_ ? AddBiases(floats, arguments.outputs[0].as<Bf16>(), arguments)
-                                : AddBiases(floats, arguments.outputs[0].f32(), arguments));
+    return LaunchStatus(sums_apart_ ? AddBiases(floats, arguments.outputs[0].as<Bf16>(), arguments)
+                                    : AddBiases(floats, arguments.outputs[0].f32(), arguments));
   }
 
  private:
   template <typename T>
   cudaError_t AddBiases(const float* sums, T* y, const KernelArguments& arguments) const {
     return Launch(stream(), BlocksFor(shape().outputs()), kThreads, 0, AddBias<T>, sums, arguments.parameters[1].f32(), y,
-                  shape().outputs(), shape().out_channels, NumbersOf(op_) != ConvolutionNumbers::kFloat);
+                  shape().outputs(), shape().out_channels, PrecisionOf(op_) != ConvolutionPrecision::kFloat);
   }
 
   const Factor x_;
@@ -210,13 +211,13 @@ class ConvolutionGradWeight : public ConvolutionKernel {
       FUSIONLLM_ASSIGN_OR_RETURN(const void* const x, Get(x_, arguments));
       void* const gradient = At(arguments, gradient_);
       FUSIONLLM_RETURN_IF_ERROR(Convolve(x, dy, gradient, arguments));
-      FUSIONLLM_RETURN_IF_ERROR(Launched(in_bf16() ? Add(static_cast<const Bf16*>(gradient), dweight, arguments)
-                                                   : Add(static_cast<const float*>(gradient), dweight, arguments)));
+      FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(in_bf16() ? Add(static_cast<const Bf16*>(gradient), dweight, arguments)
+                                                       : Add(static_cast<const float*>(gradient), dweight, arguments)));
     }
     float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr;
     if (dbias == nullptr) return absl::OkStatus();
-    return Launched(in_bf16() ? SumUp(static_cast<const Bf16*>(dy), dbias, arguments)
-                              : SumUp(static_cast<const float*>(dy), dbias, arguments));
+    return LaunchStatus(in_bf16() ? SumUp(static_cast<const Bf16*>(dy), dbias, arguments)
+                                  : SumUp(static_cast<const float*>(dy), dbias, arguments));
   }
 
  private:
@@ -238,19 +239,19 @@ class ConvolutionGradWeight : public ConvolutionKernel {
 };
 
 template <typename K>
-MadeKernel MakeConvolution(PreparedOp op, Device& device) {
-  const ConvolutionSpec spec{.pass = K::kPass, .numbers = NumbersOf(op), .shape = K::ShapeOf(op)};
+KernelOrError MakeConvolution(PreparedOp op, Device& device) {
+  const ConvolutionSpec spec{.pass = K::kPass, .precision = PrecisionOf(op), .shape = K::ShapeOf(op)};
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<ConvolutionPlan> plan, PrepareConvolution(device, spec));
   return std::make_unique<K>(std::move(op), device, spec, std::move(plan));
 }
 
 // Where bits may depend on algorithms each gradient of bf16 factors is rounded to bf16 before it is added, if the library has a way: that
 // reads half the bytes, and its units multiply twice as fast by their data sheets (adr/0018).
-MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
+KernelOrError MakeGradWeight(PreparedOp op, Device& device) {
   const ConvolutionSpec rounded{
-      .pass = ConvolutionPass::kGradWeight, .numbers = ConvolutionNumbers::kBf16, .shape = ConvolutionGradWeight::ShapeOf(op)};
+      .pass = ConvolutionPass::kGradWeight, .precision = ConvolutionPrecision::kBf16, .shape = ConvolutionGradWeight::ShapeOf(op)};
   if (device.algorithm_choice() == AlgorithmChoice::kMeasured && NeedsUpcast(op)) {
-    MadeConvolutionPlan plan = PrepareCudnnConvolution(device, rounded);
+    ConvolutionPlanOrError plan = PrepareCudnnConvolution(device, rounded);
     if (plan.ok()) return std::make_unique<ConvolutionGradWeight>(std::move(op), device, rounded, *std::move(plan));
     if (!absl::IsUnimplemented(plan.status()) && !absl::IsFailedPrecondition(plan.status())) return plan.status();
   }

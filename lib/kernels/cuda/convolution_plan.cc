@@ -29,13 +29,13 @@ std::string ConvolutionSpec::ToString() const {
       s.stride[0], s.stride[1], s.padding[0], s.padding[1], s.dilation[0], s.dilation[1], s.groups, tensor::Name(dtype()));
 }
 
-MadeConvolutionPlan PrepareConvolution(Device& device, const ConvolutionSpec& spec) {
-  MadeConvolutionPlan plan = PrepareCudnnConvolution(device, spec);
+ConvolutionPlanOrError PrepareConvolution(Device& device, const ConvolutionSpec& spec) {
+  ConvolutionPlanOrError plan = PrepareCudnnConvolution(device, spec);
   const absl::StatusCode code = plan.status().code();
   if (code != absl::StatusCode::kFailedPrecondition && code != absl::StatusCode::kUnimplemented) return plan;
   // Every op of a kind, pass and stage would say it again.
   base::LogOnce(base::LogLevel::kWarning, absl::StrCat(plan.status().message(), "; computing by plain gathers, which are right and slow"));
-  return PrepareGatheredConvolution(device, spec);
+  return PrepareDirectConvolution(device, spec);
 }
 
 }  // namespace fusionllm::kernels::cuda

@@ -22,7 +22,7 @@ enum class ConvolutionPass {
 };
 
 // What the three tensors of a pass hold. Sums are fp32 in each case, in an order that depends on the spec and the kind of card alone.
-enum class ConvolutionNumbers {
+enum class ConvolutionPrecision {
   kFloat,        // f32 with fp32 products: no TF32
   kBf16,         // bf16, and the result is rounded once
   kBf16InFloat,  // f32 whose factors hold numbers of bf16; the result is not rounded. TF32 units may multiply, which lose nothing of them
@@ -30,11 +30,11 @@ enum class ConvolutionNumbers {
 
 struct ConvolutionSpec {
   ConvolutionPass pass;
-  ConvolutionNumbers numbers;
+  ConvolutionPrecision precision;
   ConvolutionShape shape;
   auto operator<=>(const ConvolutionSpec&) const = default;
 
-  tensor::DType dtype() const { return numbers == ConvolutionNumbers::kBf16 ? tensor::DType::kBF16 : tensor::DType::kF32; }
+  tensor::DType dtype() const { return precision == ConvolutionPrecision::kBf16 ? tensor::DType::kBF16 : tensor::DType::kF32; }
   // "the gradient of the weights of a convolution of [32, 56, 56, 64] to [32, 56, 56, 64] by 3x3 (...) in f32"
   std::string ToString() const;
 };
@@ -47,15 +47,15 @@ class ConvolutionPlan {
   // Overwrites `result`. All of the device, tensors aligned to tensor::kAlignment and so is `workspace`.
   virtual absl::Status Run(const void* first, const void* second, void* result, void* workspace) const = 0;
 };
-using MadeConvolutionPlan = absl::StatusOr<std::unique_ptr<ConvolutionPlan>>;
+using ConvolutionPlanOrError = absl::StatusOr<std::unique_ptr<ConvolutionPlan>>;
 
 // By cuDNN; where it cannot be loaded or knows no way for the spec, by gathers, and the log says so: once for the library, once for each
 // spec. A machine without it trains, and its user learns why it is slow. `device` must outlive the plan. Errors: only what a card answers
 // that cuDNN cannot be asked on.
-MadeConvolutionPlan PrepareConvolution(Device& device, const ConvolutionSpec& spec);
+ConvolutionPlanOrError PrepareConvolution(Device& device, const ConvolutionSpec& spec);
 
 // The two ways. Errors: FailedPrecondition, naming the library, where cuDNN cannot be loaded; Unimplemented where it knows no way.
-MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec);
-std::unique_ptr<ConvolutionPlan> PrepareGatheredConvolution(Device& device, const ConvolutionSpec& spec);
+ConvolutionPlanOrError PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec);
+std::unique_ptr<ConvolutionPlan> PrepareDirectConvolution(Device& device, const ConvolutionSpec& spec);
 
 }  // namespace fusionllm::kernels::cuda

@@ -82,7 +82,7 @@ TEST_F(ConvolutionPlanTest, WhereItMayTheyAreRoundedOnceBeforeTheyAreAdded) {
         std::vector<float> want = FloatsOf(in_floats.outputs[0]);
         std::vector<uint16_t> rounded(want.size());
         tensor::RoundToBf16(want, rounded.data());
-        tensor::WidenBf16(rounded, want.data());
+        tensor::UpcastBf16(rounded, want.data());
         EXPECT_NE(want, FloatsOf(in_floats.outputs[0])) << "nothing was to be rounded";
         const Array initial = RandomFloats(kWeights, 3);
         for (size_t i = 0; accumulate && i < want.size(); ++i) want[i] += initial.f32()[i];
@@ -120,7 +120,7 @@ TEST_F(ConvolutionPlanTest, OpsOfF32AreFloatsInAnyCase) {
 
 TEST_F(ConvolutionPlanTest, SpecsSayWhatTheyAre) {
   const ConvolutionShape shape{2, 6, 5, 8, 6, 5, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1};
-  EXPECT_EQ((ConvolutionSpec{ConvolutionPass::kGradWeight, ConvolutionNumbers::kBf16, shape}).ToString(),
+  EXPECT_EQ((ConvolutionSpec{ConvolutionPass::kGradWeight, ConvolutionPrecision::kBf16, shape}).ToString(),
             "the gradient of the weights of a convolution of [2, 6, 5, 8] to [2, 6, 5, 16] by 3x3 (stride 1x1, padding 1x1, "
             "dilation 1x1, groups 1) in bf16");
 }

@@ -2,9 +2,9 @@
 //
 // A family's file is CUDA C++ with the host's side of its kernels below them. It is compiled by nvcc where there is a toolkit, and as C++
 // against emulated/cuda_runtime.h for the tests of machines without a card. Kernels compute in fp32 (TF32 off), on tensors in fp32 or, with
-// element.h's Bf16 for their element type, in bf16; products of bf16 matrices, attention's too, are the matrix units'. Sums go in an order
-// that depends on shapes alone, so the same inputs give the same bits on one kind of card. Nothing waits for the device but Device::Finish
-// and copies to the host.
+// element.h's Bf16 for their element type, in bf16; products of bf16 matrices, attention's too, are the tensor cores'. Sums go in an order
+// that depends on shapes alone, so the same inputs give the same bits on one kind of card. Nothing waits for the device but
+// Device::Synchronize and copies to the host.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@
 
 namespace fusionllm::kernels::cuda {
 
-using MadeKernel = absl::StatusOr<std::unique_ptr<Kernel>>;
-using Factory = MadeKernel (*)(PreparedOp op, Device& device);
+using KernelOrError = absl::StatusOr<std::unique_ptr<Kernel>>;
+using Factory = KernelOrError (*)(PreparedOp op, Device& device);
 
 // A kernel that takes bf16 tensors as they are, and which of the op's inputs and outputs: a letter for each, b where it must be bf16, f
 // where f32, e where it may be either, - where it is f32 or no float. Parameters are f32.
@@ -40,8 +40,8 @@ struct Entry {
 };
 
 // A kernel for a row of ops (Backend::PrepareFused); null where their shapes or types, or what is wanted of them, are not what it is for.
-using FusedRow = std::vector<PreparedFusedOp>;
-using FusedFactory = MadeKernel (*)(FusedRow row, Device& device);
+using PreparedFusedOps = std::vector<PreparedFusedOp>;
+using FusedFactory = KernelOrError (*)(PreparedFusedOps row, Device& device);
 struct FusedEntry {
   std::array<OpKind, kMaxFusedOps> kinds;  // of the ops; kNone behind the last
   FusedFactory make;
@@ -66,9 +66,9 @@ std::span<const Entry> SoftmaxKernels();
 
 // The kernel of any op type in the tables. `device` must outlive it. Errors: Unimplemented naming op type and back end, or a type of
 // tensors that are neither f32 nor bf16.
-MadeKernel MakeKernel(PreparedOp op, Device& device);
+KernelOrError MakeKernel(PreparedOp op, Device& device);
 // Of a row of ops as FusedEntry has them; null where there is none.
-MadeKernel MakeFusedKernel(FusedRow row, Device& device);
+KernelOrError MakeFusedKernel(PreparedFusedOps row, Device& device);
 
 // Parameter updates on the device, which must outlive them.
 std::unique_ptr<OptimizerKernels> MakeOptimizer(Device& device);
@@ -85,7 +85,7 @@ class DeviceKernel : public Kernel {
  protected:
   cudaStream_t stream() const { return device_.stream(); }
   // What a launch answered, with the op's name.
-  absl::Status Launched(cudaError_t error) const {
+  absl::Status LaunchStatus(cudaError_t error) const {
     return error == cudaSuccess ? absl::OkStatus() : ToStatus(error, absl::StrCat(op_.Prefix(), "starting its kernel"));
   }
 
@@ -94,7 +94,7 @@ class DeviceKernel : public Kernel {
 };
 
 template <typename K>
-MadeKernel Make(PreparedOp op, Device& device) {
+KernelOrError Make(PreparedOp op, Device& device) {
   return std::make_unique<K>(std::move(op), device);
 }
 

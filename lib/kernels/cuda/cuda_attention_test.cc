@@ -1,4 +1,4 @@
-// Attention of bf16 tensors on matrix units against formulas in double, on a card or with the processor in its place.
+// Attention of bf16 tensors on tensor cores against formulas in double, on a card or with the processor in its place.
 //
 // The bounds. Kernels differ from the formulas, on the same bf16 inputs, by roundings to bf16: of each probability p (in y and dv) or ds
 // (in dq and dk) before it is a factor, and of each result. One changes its number by at most u = 2^-8 of it, and by u / sqrt(3) in the
@@ -22,7 +22,7 @@
 #include "lib/kernels/testing/conformance.h"
 #include "lib/tensor/bf16.h"
 #if defined(FUSIONLLM_EMULATED_CARD)
-#include "lib/kernels/cuda/emulated/matrix_units.h"
+#include "lib/kernels/cuda/emulated/tensor_cores.h"
 #else
 #include "lib/kernels/cuda/cudnn_attention.h"
 #endif
@@ -46,7 +46,7 @@ struct AttentionCase {
 Array InBf16(Shape shape) { return Array({DType::kBF16, std::move(shape)}); }
 uint16_t* Bits(Array& array) { return reinterpret_cast<uint16_t*>(array.bytes.data()); }
 double At(const Array& array, int64_t i) {
-  return array.type.dtype == DType::kBF16 ? tensor::WidenBf16(reinterpret_cast<const uint16_t*>(array.bytes.data())[i]) : array.f32()[i];
+  return array.type.dtype == DType::kBF16 ? tensor::UpcastBf16(reinterpret_cast<const uint16_t*>(array.bytes.data())[i]) : array.f32()[i];
 }
 
 // What an element should be, and what its terms add up to: their squares, their sizes, and how large what fp32 rounded was.
@@ -157,11 +157,11 @@ class AttentionTest : public TargetFixture<::testing::TestWithParam<AttentionCas
   // Kernels that `prepare` makes plans of.
   template <typename Prepare>
   void Take(Prepare prepare) {
-    target_.make = [this, prepare](PreparedOp op) -> MadeKernel {
+    target_.make = [this, prepare](PreparedOp op) -> KernelOrError {
       const AttentionPass pass = op.kind == OpKind::kAttention ? AttentionPass::kForward : AttentionPass::kBackward;
       const AttentionCase& c = GetParam();
       const int64_t heads = op.attributes.Int("heads", 1);
-      MadeAttentionPlan plan = prepare(*device_, {pass, op.in(0).dim(0), op.in(0).dim(1), heads, c.size, c.causal});
+      AttentionPlanOrError plan = prepare(*device_, {pass, op.in(0).dim(0), op.in(0).dim(1), heads, c.size, c.causal});
       if (!plan.ok()) return plan.status();
       return MakePlannedAttention(std::move(op), *device_, pass, *std::move(plan));
     };
@@ -192,11 +192,11 @@ class AttentionTest : public TargetFixture<::testing::TestWithParam<AttentionCas
   }
 };
 
-class MatrixAttentionTest : public AttentionTest {
+class TensorCoreAttentionTest : public AttentionTest {
  protected:
   void SetUp() override {
     AttentionTest::SetUp();
-    if (device_ != nullptr) Take(PrepareMatrixAttention);
+    if (device_ != nullptr) Take(PrepareTensorCoreAttention);
   }
 };
 
@@ -240,7 +240,7 @@ void AttentionTest::ExpectTheFormulas(bool with_backward) {
 #endif
 }
 
-TEST_P(MatrixAttentionTest, DiffersFromTheFormulasByTheRoundingsOfBf16) { ExpectTheFormulas(/*with_backward=*/true); }
+TEST_P(TensorCoreAttentionTest, DiffersFromTheFormulasByTheRoundingsOfBf16) { ExpectTheFormulas(/*with_backward=*/true); }
 
 #if !defined(FUSIONLLM_EMULATED_CARD)
 TEST_P(CudnnAttentionTest, DiffersFromTheFormulasByTheRoundingsOfBf16) {
@@ -278,7 +278,7 @@ TEST_P(CudnnAttentionOfGpt2Test, ForwardHasTheSameBitsInTenRuns) {
 #endif
 
 // Head 1 of sample 1 alone has the bits that it has among others, and any run those of another.
-TEST_P(MatrixAttentionTest, AHeadHasItsBitsWhateverIsBesideIt) {
+TEST_P(TensorCoreAttentionTest, AHeadHasItsBitsWhateverIsBesideIt) {
   AttentionCase many = GetParam(), one = GetParam();
   many.batch = many.heads = 2;
   one.batch = one.heads = 1;
@@ -316,7 +316,7 @@ const auto kCases = ::testing::Values(
     AttentionCase{"Head64AllScoresFarBelowZero", 1, 1, 64, 75, false, 1, 5},
     AttentionCase{"Head128AllScoresFarBelowZero", 1, 1, 128, 75, true, 1, 5});
 std::string NameOf(const ::testing::TestParamInfo<AttentionCase>& info) { return info.param.name; }
-INSTANTIATE_TEST_SUITE_P(Cases, MatrixAttentionTest, kCases, NameOf);
+INSTANTIATE_TEST_SUITE_P(Cases, TensorCoreAttentionTest, kCases, NameOf);
 #if !defined(FUSIONLLM_EMULATED_CARD)
 INSTANTIATE_TEST_SUITE_P(Cases, CudnnAttentionTest, kCases, NameOf);
 INSTANTIATE_TEST_SUITE_P(Large, CudnnAttentionOfGpt2Test, ::testing::Values(AttentionCase{"Gpt2", 8, 12, 64, 1024, true}), NameOf);

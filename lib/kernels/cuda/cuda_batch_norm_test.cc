@@ -26,7 +26,7 @@ using testing::RandomFloats;
 using testing::RowCase;
 using testing::RunResult;
 using testing::Target;
-using testing::Widened;
+using testing::UpcastToF32;
 
 class CudaBatchNormTest : public TargetFixture<::testing::TestWithParam<DType>> {
  protected:
@@ -35,7 +35,7 @@ class CudaBatchNormTest : public TargetFixture<::testing::TestWithParam<DType>> 
 
   void ExpectSameBits(const RowCase& row, const std::vector<std::vector<bool>>& accumulate, Mode mode = Mode::kTrain) {
     testing::ExpectFusedSameBits(
-        target_, [this](FusedRow ops) { return MakeFusedKernel(std::move(ops), *device_); }, row, accumulate, mode);
+        target_, [this](PreparedFusedOps ops) { return MakeFusedKernel(std::move(ops), *device_); }, row, accumulate, mode);
   }
   bool Fuses(const RowCase& row) {
     const auto kernel = MakeFusedKernel(testing::PreparedRow(row), *device_);
@@ -87,8 +87,8 @@ TEST_P(CudaBatchNormTest, EveryNumberOfChannelsIsTheReferences) {
     const double tolerance = 3e-5, of_elements = GetParam() == DType::kBF16 ? 0x1p-7 : tolerance;
     for (size_t i = 0; i < 3; ++i) {
       const double most = i == 0 ? of_elements : tolerance;
-      EXPECT_EQ(testing::Difference(Widened(want.outputs[i]), Widened(got.outputs[i]), most), "") << "output " << i;
-      EXPECT_EQ(testing::Difference(Widened(want_grad.outputs[i]), Widened(got_grad.outputs[i]), most), "") << "gradient " << i;
+      EXPECT_EQ(testing::Difference(UpcastToF32(want.outputs[i]), UpcastToF32(got.outputs[i]), most), "") << "output " << i;
+      EXPECT_EQ(testing::Difference(UpcastToF32(want_grad.outputs[i]), UpcastToF32(got_grad.outputs[i]), most), "") << "gradient " << i;
     }
     for (size_t i = 0; i < want.parameters.size(); ++i) {
       EXPECT_EQ(testing::Difference(want.parameters[i], got.parameters[i], tolerance), "") << "parameter " << i;

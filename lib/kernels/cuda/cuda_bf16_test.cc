@@ -60,17 +60,17 @@ TEST_P(CudaBf16DeviceTest, CastsHaveTheBitsOfTheHostsForNumbersOfEveryKind) {
   between.push_back(1.00390625f);
   std::vector<float> wide(all.size());
   std::vector<uint16_t> narrow(between.size());
-  tensor::WidenBf16(all, wide.data());
+  tensor::UpcastBf16(all, wide.data());
   tensor::RoundToBf16(between, narrow.data());
   std::vector<float> rounded(between.size());
-  tensor::WidenBf16(narrow, rounded.data());
+  tensor::UpcastBf16(narrow, rounded.data());
 
   const tensor::MemoryBlock given_narrow = Sent(all), given_wide = Sent(between);
   const tensor::MemoryBlock widened = Room(4 * all.size()), narrowed = Room(2 * between.size()), in_place_of = Room(4 * between.size());
   const auto* const floats = reinterpret_cast<const float*>(given_wide.data());
   const auto count = static_cast<int64_t>(between.size());
-  ASSERT_EQ(WidenBf16(device_->stream(), reinterpret_cast<const uint16_t*>(given_narrow.data()), reinterpret_cast<float*>(widened.data()),
-                      static_cast<int64_t>(all.size())),
+  ASSERT_EQ(UpcastBf16(device_->stream(), reinterpret_cast<const uint16_t*>(given_narrow.data()), reinterpret_cast<float*>(widened.data()),
+                       static_cast<int64_t>(all.size())),
             cudaSuccess);
   ASSERT_EQ(RoundToBf16(device_->stream(), floats, reinterpret_cast<uint16_t*>(narrowed.data()), count), cudaSuccess);
   ASSERT_EQ(RoundFloatsToBf16(device_->stream(), floats, reinterpret_cast<float*>(in_place_of.data()), count), cudaSuccess);

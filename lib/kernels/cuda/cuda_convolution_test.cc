@@ -14,7 +14,7 @@
 namespace fusionllm::kernels::cuda {
 namespace {
 
-using Numbers = ConvolutionNumbers;
+using Numbers = ConvolutionPrecision;
 using Pass = ConvolutionPass;
 
 class CudaConvolutionTest : public TargetFixture<::testing::Test> {};
@@ -72,7 +72,7 @@ std::vector<std::byte> Encoded(std::vector<double>& numbers, Numbers as) {
   std::vector<uint16_t> bits(floats.size());
   if (as != Numbers::kFloat) {
     tensor::RoundToBf16(floats, bits.data());
-    tensor::WidenBf16(bits, floats.data());
+    tensor::UpcastBf16(bits, floats.data());
   }
   numbers.assign(floats.begin(), floats.end());
   const void* const data = as == Numbers::kBf16 ? static_cast<const void*>(bits.data()) : floats.data();
@@ -86,7 +86,7 @@ std::vector<float> Decoded(const std::vector<std::byte>& bytes, Numbers as) {
   if (as == Numbers::kBf16) {
     std::vector<uint16_t> bits(floats.size());
     std::memcpy(bits.data(), bytes.data(), bytes.size());
-    tensor::WidenBf16(bits, floats.data());
+    tensor::UpcastBf16(bits, floats.data());
   } else {
     std::memcpy(floats.data(), bytes.data(), bytes.size());
   }
@@ -108,7 +108,7 @@ void ExpectRight(Device& device, const ConvolutionPlan& plan, const ConvolutionS
   Tensors t{.x = NormalDoubles(s.inputs(), "x"), .weight = NormalDoubles(s.weights(), "weight"), .y = NormalDoubles(s.outputs(), "y")};
   std::vector<double>& result = forward ? t.y : grad_input ? t.x : t.weight;
   const auto send = [&](std::vector<double>& numbers) {
-    const std::vector<std::byte> bytes = Encoded(numbers, spec.numbers);
+    const std::vector<std::byte> bytes = Encoded(numbers, spec.precision);
     tensor::MemoryBlock block = *device.memory().Allocate(bytes.size());
     EXPECT_TRUE(device.memory().CopyIn(block.data(), bytes.data(), bytes.size()).ok());
     return block;
@@ -129,9 +129,9 @@ void ExpectRight(Device& device, const ConvolutionPlan& plan, const ConvolutionS
   double square = 0;
   for (const double number : result) square += number * number;
   const double usual = std::sqrt(square / static_cast<double>(result.size()));
-  const std::vector<float> got = Decoded(bytes[0], spec.numbers);
+  const std::vector<float> got = Decoded(bytes[0], spec.precision);
   for (size_t i = 0; i < result.size(); ++i) {
-    const double rounding = spec.numbers == Numbers::kBf16 ? std::ldexp(std::abs(result[i]), -8) : 0;
+    const double rounding = spec.precision == Numbers::kBf16 ? std::ldexp(std::abs(result[i]), -8) : 0;
     ASSERT_NEAR(result[i], got[i], 1e-6 + 1e-5 * std::max(std::abs(result[i]), usual) + rounding) << "element " << i;
   }
 }
@@ -151,7 +151,7 @@ std::vector<ConvolutionSpec> Specs() {
 TEST_F(CudaConvolutionTest, GathersGiveTheSumsOfTheDefinition) {
   for (const ConvolutionSpec& spec : Specs()) {
     SCOPED_TRACE(spec.ToString());
-    ExpectRight(*device_, *PrepareGatheredConvolution(*device_, spec), spec);
+    ExpectRight(*device_, *PrepareDirectConvolution(*device_, spec), spec);
   }
 }
 
@@ -160,7 +160,7 @@ TEST_F(CudaConvolutionTest, SoDoesWhatIsChosen) {
     device_->set_algorithm_choice(choice);
     for (const ConvolutionSpec& spec : Specs()) {
       SCOPED_TRACE(spec.ToString());
-      const MadeConvolutionPlan plan = PrepareConvolution(*device_, spec);
+      const ConvolutionPlanOrError plan = PrepareConvolution(*device_, spec);
       ASSERT_TRUE(plan.ok()) << plan.status();
       ExpectRight(*device_, **plan, spec);
     }

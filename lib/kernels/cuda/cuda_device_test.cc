@@ -114,22 +114,22 @@ TEST_F(CudaDeviceWorkTest, ACopyThatWasStartedTellsWhatKernelsFoundBefore) {
   float got = 0;
   const absl::Status status = (*copy)->Wait(&got);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("at position 0 is 4, outside [0, 4)"));
-  EXPECT_TRUE(device_->Finish().ok()) << "told twice";
+  EXPECT_TRUE(device_->Synchronize().ok()) << "told twice";
 }
 
 TEST_F(CudaDeviceWorkTest, WhatLeavesIsNotOverwrittenByWhatLeavesNext) {
   std::vector<std::unique_ptr<PendingTransfer>> leaving;
   ASSERT_TRUE(Fill(1).ok());
   for (int i = 0; i < kMany; ++i) {
-    const auto buffer = device_->outgoing().Begin(kCount * sizeof(float));
+    const auto buffer = device_->device_to_host().Begin(kCount * sizeof(float));
     ASSERT_TRUE(buffer.ok()) << buffer.status();
     ASSERT_EQ(cudaMemcpyAsync(*buffer, block_.data(), kCount * sizeof(float), cudaMemcpyDeviceToDevice, device_->stream()), cudaSuccess);
-    auto sent = device_->outgoing().Send(kCount * sizeof(float));
+    auto sent = device_->device_to_host().Send(kCount * sizeof(float));
     ASSERT_TRUE(sent.ok()) << sent.status();
     leaving.push_back(*std::move(sent));
     ASSERT_TRUE(Double().ok());  // the next message has other numbers
   }
-  ASSERT_TRUE(device_->Finish().ok());  // the kernels may be far ahead of the copies
+  ASSERT_TRUE(device_->Synchronize().ok());  // the kernels may be far ahead of the copies
   // The last first, and by another thread.
   std::thread([&] {
     for (int i = kMany - 1; i >= 0; --i) {
@@ -146,13 +146,13 @@ TEST_F(CudaDeviceWorkTest, WhatComesIsThereForItsKernelsAndNotOverwrittenBefore)
   for (int i = 0; i < kMany; ++i) {
     const FloatVector head(5, -1), values(kCount, static_cast<float>(i));  // gone when the call has returned
     const std::array<std::span<const std::byte>, 2> pieces = {BytesOf(head), BytesOf(values)};
-    const auto here = device_->incoming().CopyToDevice(pieces);
+    const auto here = device_->host_to_device().CopyToDevice(pieces);
     ASSERT_TRUE(here.ok()) << here.status();
     kept.push_back(*device_->memory().Allocate(kCount * sizeof(float)));
     ASSERT_EQ(cudaMemcpyAsync(kept.back().data(), *here + AlignedForTransfer(head.size() * sizeof(float)), kCount * sizeof(float),
                               cudaMemcpyDeviceToDevice, device_->stream()),
               cudaSuccess);
-    ASSERT_TRUE(device_->incoming().Release().ok());
+    ASSERT_TRUE(device_->host_to_device().Release().ok());
   }
   for (int i = 0; i < kMany; ++i) {
     FloatVector got(kCount);
@@ -178,7 +178,7 @@ TEST_F(CudaDeviceWorkTest, ARecordingDoesWhatWasAskedForEachTimeItIsReplayed) {
 
 TEST_F(CudaDeviceWorkTest, WhatWaitsForTheDeviceCannotBeRecordedAndDoesNoHarm) {
   ASSERT_TRUE(Fill(1).ok());
-  const auto recording = CaptureStream(*device_, [this] { return device_->Finish(); });
+  const auto recording = CaptureStream(*device_, [this] { return device_->Synchronize(); });
   EXPECT_TRUE(absl::IsUnimplemented(recording.status())) << recording.status();
   ASSERT_TRUE(Double().ok());
   EXPECT_THAT(Read(), Each(2.0f));

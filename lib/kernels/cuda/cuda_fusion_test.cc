@@ -22,7 +22,7 @@ using testing::RandomFloats;
 using testing::RunOptions;
 using testing::RunResult;
 using testing::Target;
-using testing::Widened;
+using testing::UpcastToF32;
 
 class CudaFusionTest : public TargetFixture<::testing::TestWithParam<DType>> {
  protected:
@@ -31,10 +31,10 @@ class CudaFusionTest : public TargetFixture<::testing::TestWithParam<DType>> {
 
   void ExpectSameBits(const testing::RowCase& row, const std::vector<std::vector<bool>>& accumulate) {
     testing::ExpectFusedSameBits(
-        target_, [this](FusedRow ops) { return MakeFusedKernel(std::move(ops), *device_); }, row, accumulate);
+        target_, [this](PreparedFusedOps ops) { return MakeFusedKernel(std::move(ops), *device_); }, row, accumulate);
   }
-  static FusedRow Pair(const PreparedOp& first, const PreparedOp& second, int through, bool wanted) {
-    return {{.op = first, .wanted = wanted}, {.op = second, .through = through}};
+  static PreparedFusedOps Pair(const PreparedOp& first, const PreparedOp& second, int through, bool wanted) {
+    return {{.op = first, .keeps_output = wanted}, {.op = second, .through = through}};
   }
 
   OpCase LayerNormCase(const Array& x) const {
@@ -114,10 +114,10 @@ TEST_P(CudaFusionTest, GeluComesWithItsProductWhereBitsMayDiffer) {
     EXPECT_EQ(got.overrun, "");
     // Of the same numbers by another algorithm, whose sum may lie on the other side of the middle between two bf16.
     if (wanted) {
-      EXPECT_EQ(testing::Difference(Widened(of_first.outputs[0]), Widened(got.outputs[0]), 0x1p-7), "");
+      EXPECT_EQ(testing::Difference(UpcastToF32(of_first.outputs[0]), UpcastToF32(got.outputs[0]), 0x1p-7), "");
     }
     // Two roundings to bf16 more or less.
-    EXPECT_EQ(testing::Difference(Widened(of_second.outputs[0]), Widened(got.outputs[1]), 0x1p-6), "");
+    EXPECT_EQ(testing::Difference(UpcastToF32(of_second.outputs[0]), UpcastToF32(got.outputs[1]), 0x1p-6), "");
   };
   expect_near(linear, gelu, 0, true);
   expect_near(grad_input, gelu_grad, 1, false);

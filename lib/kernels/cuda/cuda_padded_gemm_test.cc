@@ -54,13 +54,13 @@ class CudaPaddedGemmTest : public DeviceFixture<::testing::Test> {
     const tensor::MemoryBlock b = Sent(Bf16s((s.transpose_b ? s.n : s.k) * s.ldb, "b")), bias = Sent(Bf16s(s.n, "bias"));
     const std::vector<uint16_t> before = Bf16s(s.m * s.ldc + 64, "c");
     std::vector<float> in_floats(before.size());
-    tensor::WidenBf16(before, in_floats.data());
+    tensor::UpcastBf16(before, in_floats.data());
     const tensor::MemoryBlock c = s.result == DType::kBF16 ? Sent(before) : Sent(in_floats);
     const tensor::MemoryBlock workspace = *device_->memory().Allocate(gemm.workspace_bytes());
     const absl::Status ran = gemm.Run({.a = a.data(), .b = b.data(), .c = c.data(), .bias = bias.data(), .beta = beta}, workspace.data());
     EXPECT_TRUE(ran.ok()) << ran;
     if (s.result == DType::kF32) return Received<float>(c);
-    tensor::WidenBf16(Received<uint16_t>(c), in_floats.data());
+    tensor::UpcastBf16(Received<uint16_t>(c), in_floats.data());
     return in_floats;
   }
 

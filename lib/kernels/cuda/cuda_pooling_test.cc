@@ -36,7 +36,7 @@ class CudaPoolingTest : public TargetFixture<::testing::TestWithParam<DType>> {
     EXPECT_EQ(got.overrun, "");
     for (size_t i = 0; i < want.outputs.size(); ++i) {
       const Array& w = want.outputs[i];
-      EXPECT_EQ(testing::Difference(testing::Widened(w), testing::Widened(got.outputs[i]), tolerance), "") << "output " << i;
+      EXPECT_EQ(testing::Difference(testing::UpcastToF32(w), testing::UpcastToF32(got.outputs[i]), tolerance), "") << "output " << i;
     }
     return want;
   }
@@ -81,8 +81,8 @@ TEST_P(CudaPoolingTest, NotANumberBeatsEverything) {
   max.op.attributes = {{"kernel", Ints{2, 2}}, {"stride", Ints{2, 2}}, {"padding", Ints{0, 0}}};
   RunResult got = target_.Run(max);
   ASSERT_TRUE(got.status.ok()) << got.status;
-  EXPECT_TRUE(std::isnan(testing::Widened(got.outputs[0]).f32()[0]));
-  EXPECT_FALSE(std::isnan(testing::Widened(got.outputs[0]).f32()[1]));
+  EXPECT_TRUE(std::isnan(testing::UpcastToF32(got.outputs[0]).f32()[0]));
+  EXPECT_FALSE(std::isnan(testing::UpcastToF32(got.outputs[0]).f32()[1]));
   EXPECT_EQ(got.outputs[1].i32()[0], 5);
 }
 

@@ -22,7 +22,7 @@ using testing::CaseOf;
 using testing::OpCase;
 using testing::RandomFloats;
 using testing::RunResult;
-using testing::Widened;
+using testing::UpcastToF32;
 
 class CudaRowsTest : public TargetFixture<::testing::TestWithParam<DType>> {
  protected:
@@ -55,8 +55,8 @@ TEST_P(CudaRowsTest, LayerNormsOfEveryWidthAreTheReferences) {
     const double tolerance = 3e-5, of_elements = GetParam() == DType::kBF16 ? 0x1p-7 : tolerance;
     for (size_t i = 0; i < 3; ++i) {
       const double most = i == 0 ? of_elements : tolerance;
-      EXPECT_EQ(testing::Difference(Widened(want.outputs[i]), Widened(got.outputs[i]), most), "") << "output " << i;
-      EXPECT_EQ(testing::Difference(Widened(want_grad.outputs[i]), Widened(got_grad.outputs[i]), most), "") << "gradient " << i;
+      EXPECT_EQ(testing::Difference(UpcastToF32(want.outputs[i]), UpcastToF32(got.outputs[i]), most), "") << "output " << i;
+      EXPECT_EQ(testing::Difference(UpcastToF32(want_grad.outputs[i]), UpcastToF32(got_grad.outputs[i]), most), "") << "gradient " << i;
     }
   }
 }
@@ -67,7 +67,7 @@ TEST_P(CudaRowsTest, CrossEntropiesOfEveryNumberOfClassesAreTheReferences) {
     SCOPED_TRACE(classes);
     constexpr int64_t kRowsOfCase = 11;
     const TensorType type = Elements(kRowsOfCase, classes), labels{DType::kI32, tensor::Shape{kRowsOfCase}}, number{DType::kF32, {}};
-    Array wide = Widened(RandomFloats(type, 1));
+    Array wide = UpcastToF32(RandomFloats(type, 1));
     Array label(labels);
     for (int64_t row = 0; row < kRowsOfCase; ++row) {
       label.i32()[row] = row == 4 ? -100 : static_cast<int32_t>(row * 97 % classes);
@@ -92,14 +92,14 @@ TEST_P(CudaRowsTest, CrossEntropiesOfEveryNumberOfClassesAreTheReferences) {
     EXPECT_EQ(want.outputs[3].bytes, got.outputs[3].bytes) << "labels that count";
     for (const size_t i : {0, 2}) EXPECT_EQ(testing::Difference(want.outputs[i], got.outputs[i], 1e-5), "") << "output " << i;
     const double of_elements = GetParam() == DType::kBF16 ? 0x1p-7 : 1e-5;  // the middle between two bf16 may be rounded to either
-    EXPECT_EQ(testing::Difference(Widened(want_grad.outputs[0]), Widened(got_grad.outputs[0]), of_elements), "");
+    EXPECT_EQ(testing::Difference(UpcastToF32(want_grad.outputs[0]), UpcastToF32(got_grad.outputs[0]), of_elements), "");
   }
 }
 
 TEST_P(CudaRowsTest, ANumberThatIsNoneMakesTheLossNone) {
   for (const int64_t at : {0, 3, 600, 2999}) {
     const TensorType type = Elements(1, 3000), number{DType::kF32, {}};
-    Array wide = Widened(RandomFloats(type, 1));
+    Array wide = UpcastToF32(RandomFloats(type, 1));
     wide.f32()[at] = NAN;
     const Array logits = Rounded(wide, type);
     Array label({DType::kI32, tensor::Shape{1}});

@@ -134,7 +134,7 @@ namespace {
 
 // Gradients of weights that are rounded to bf16 are asked for because of their units' speed.
 bool OnTensorCoresAlone(const ConvolutionSpec& spec) {
-  return spec.pass == ConvolutionPass::kGradWeight && spec.numbers == ConvolutionNumbers::kBf16;
+  return spec.pass == ConvolutionPass::kGradWeight && spec.precision == ConvolutionPrecision::kBf16;
 }
 
 // Whether an engine with such notes may be used; `tensor_cores`: whether it multiplies on them. Those that do on f32 round factors to TF32,
@@ -147,7 +147,7 @@ absl::StatusOr<bool> Allowed(const CudnnDescriptor& engine, const ConvolutionSpe
     switch (note) {
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
         tensor_cores = true;
-        if (spec.numbers == ConvolutionNumbers::kFloat) return false;
+        if (spec.precision == ConvolutionPrecision::kFloat) return false;
         break;
       case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP:
         break;
@@ -205,7 +205,7 @@ absl::StatusOr<CudnnAlgorithm> AlgorithmOf(const CudnnLibrary& library, const Cu
 }  // namespace
 
 absl::StatusOr<std::vector<CudnnAlgorithm>> AlgorithmsFor(const CudnnLibrary& library, const CudnnTarget& target,
-                                                          const ConvolutionSpec& spec, size_t most) {
+                                                          const ConvolutionSpec& spec, size_t max) {
   auto graph = std::make_shared<CudnnGraph>(library, spec);
   FUSIONLLM_RETURN_IF_ERROR(graph->Describe(target));
   std::vector<CudnnAlgorithm> algorithms;
@@ -217,7 +217,7 @@ absl::StatusOr<std::vector<CudnnAlgorithm>> AlgorithmsFor(const CudnnLibrary& li
       continue;
     }
     for (CudnnDescriptor& offer : *offers) {
-      if (algorithms.size() == most) return algorithms;
+      if (algorithms.size() == max) return algorithms;
       absl::StatusOr<CudnnAlgorithm> algorithm = AlgorithmOf(library, target, spec, graph, std::move(offer));
       if (algorithm.ok()) {
         algorithms.push_back(*std::move(algorithm));

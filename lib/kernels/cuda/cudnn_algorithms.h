@@ -35,11 +35,11 @@ struct CudnnAlgorithm {
 // The tensors of a plan have these numbers.
 enum CudnnTensor : int64_t { kFirstTensor = 1, kSecondTensor, kResultTensor };
 
-// The first `most` of the library's list that may be used: sums in fp32, in the same order each time; no factors rounded on the way; no
+// The first `max` of the library's list that may be used: sums in fp32, in the same order each time; no factors rounded on the way; no
 // tricks (FFT, Winograd) whose errors are those of other numbers than the factors; no compiler at run time; gradients of weights in bf16 on
 // tensor cores alone. Errors: Unimplemented where there is none; ToStatus's.
 absl::StatusOr<std::vector<CudnnAlgorithm>> AlgorithmsFor(const CudnnLibrary& library, const CudnnTarget& target,
-                                                          const ConvolutionSpec& spec, size_t most);
+                                                          const ConvolutionSpec& spec, size_t max);
 
 // What a plan runs on, all of the device: tensors by their numbers, and a workspace, which may be null where it takes none.
 absl::StatusOr<CudnnDescriptor> DataOf(const CudnnLibrary& library, const void* first, const void* second, void* result, void* workspace);

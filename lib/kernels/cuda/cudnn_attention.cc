@@ -240,7 +240,7 @@ absl::StatusOr<std::shared_ptr<const CudnnAttentionGraph>> GraphFor(const CudnnH
 
 }  // namespace
 
-MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spec) {
+AttentionPlanOrError PrepareCudnnAttention(Device& device, const AttentionSpec& spec) {
   FUSIONLLM_ASSIGN_OR_RETURN(const CudnnHandle* const cudnn, CudnnOf(device));
   const DeviceInfo& info = device.info();
   FUSIONLLM_ASSIGN_OR_RETURN(std::shared_ptr<const CudnnAttentionGraph> graph,

@@ -46,7 +46,7 @@ absl::StatusOr<CudnnAlgorithm> Fastest(const CudnnHandle& cudnn, Device& device,
   for (const CudnnAlgorithm& algorithm : algorithms) {
     workspace_bytes = std::max(workspace_bytes, plans.emplace_back(cudnn, algorithm).workspace_bytes());
   }
-  const auto take = [&](int64_t elements) { return TakeZeros(device, tensor::SizeOf(spec.dtype()) * static_cast<size_t>(elements)); };
+  const auto take = [&](int64_t elements) { return AllocateZeroed(device, tensor::SizeOf(spec.dtype()) * static_cast<size_t>(elements)); };
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock x, take(s.inputs()));
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock weight, take(s.weights()));
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock y, take(s.outputs()));
@@ -90,7 +90,7 @@ absl::StatusOr<CudnnAlgorithm> ChosenFor(const CudnnHandle& cudnn, Device& devic
 
 }  // namespace
 
-MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec) {
+ConvolutionPlanOrError PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec) {
   FUSIONLLM_ASSIGN_OR_RETURN(const CudnnHandle* const cudnn, CudnnOf(device));
   FUSIONLLM_ASSIGN_OR_RETURN(CudnnAlgorithm algorithm, ChosenFor(*cudnn, device, spec));
   return std::make_unique<CudnnConvolution>(*cudnn, std::move(algorithm));

@@ -43,7 +43,7 @@ class FreeHandles {
 
 absl::StatusOr<const CudnnHandle*> CudnnOf(Device& device) {
   static auto* const free = new FreeHandles;
-  std::shared_ptr<void>& kept = device.Kept("cudnn");
+  std::shared_ptr<void>& kept = device.LibraryState("cudnn");
   if (kept == nullptr) {
     if (!LoadedCudnn().ok()) return LoadedCudnn().status();
     const CudnnLibrary& library = *LoadedCudnn();

@@ -87,12 +87,12 @@ const std::vector<ConvolutionShape>& CommonShapes() {
   return *shapes;
 }
 
-// But gradients of weights in bf16, which are where matrix units fit.
+// But gradients of weights in bf16, which are where tensor cores fit.
 template <typename Check>
-void ForPasses(ConvolutionNumbers numbers, Check check) {
+void ForPasses(ConvolutionPrecision numbers, Check check) {
   for (const ConvolutionShape& shape : CommonShapes()) {
     for (const ConvolutionPass pass : {ConvolutionPass::kForward, ConvolutionPass::kGradInput, ConvolutionPass::kGradWeight}) {
-      if (pass != ConvolutionPass::kGradWeight || numbers != ConvolutionNumbers::kBf16) check(ConvolutionSpec{pass, numbers, shape});
+      if (pass != ConvolutionPass::kGradWeight || numbers != ConvolutionPrecision::kBf16) check(ConvolutionSpec{pass, numbers, shape});
     }
   }
 }
@@ -126,7 +126,7 @@ TEST_F(CudnnTest, FinalizeReportsMismatchedAttribute) {
 }
 
 TEST_F(CudnnTest, ThereIsAWayForEveryShapeInFloatsAndNoneRoundsThemToTf32) {
-  ForPasses(ConvolutionNumbers::kFloat, [](const ConvolutionSpec& spec) {
+  ForPasses(ConvolutionPrecision::kFloat, [](const ConvolutionSpec& spec) {
     ForCards(spec, 100, [](const std::vector<CudnnAlgorithm>& algorithms) {
       for (const CudnnAlgorithm& algorithm : algorithms) {
         EXPECT_FALSE(algorithm.tensor_cores) << "engine " << algorithm.engine;
@@ -136,9 +136,9 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInFloatsAndNoneRoundsThemToTf32) {
   });
 }
 
-// Where it counts, matrix units multiply: every pass of what networks are made of.
-TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnMatrixUnitsWhereTheyFit) {
-  for (const ConvolutionNumbers numbers : {ConvolutionNumbers::kBf16, ConvolutionNumbers::kBf16InFloat}) {
+// Where it counts, tensor cores multiply: every pass of what networks are made of.
+TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnTensorCoresWhereTheyFit) {
+  for (const ConvolutionPrecision numbers : {ConvolutionPrecision::kBf16, ConvolutionPrecision::kBf16InFloat}) {
     ForPasses(numbers, [](const ConvolutionSpec& spec) {
       const bool fits = spec.shape.in_channels % 8 == 0 && spec.shape.groups == 1;
       ForCards(spec, 1, [fits](const std::vector<CudnnAlgorithm>& algorithms) {
@@ -148,11 +148,11 @@ TEST_F(CudnnTest, ThereIsAWayForEveryShapeInBf16OnMatrixUnitsWhereTheyFit) {
   }
 }
 
-TEST_F(CudnnTest, GradientsOfWeightsInBf16AreMultipliedByMatrixUnitsOrNotAtAll) {
+TEST_F(CudnnTest, GradientsOfWeightsInBf16AreMultipliedByTensorCoresOrNotAtAll) {
   for (const ConvolutionShape& shape : CommonShapes()) {
     const bool fits = shape.in_channels % 8 == 0 && shape.groups == 1;
     for (const Card& card : kCards) {
-      const ConvolutionSpec spec{ConvolutionPass::kGradWeight, ConvolutionNumbers::kBf16, shape};
+      const ConvolutionSpec spec{ConvolutionPass::kGradWeight, ConvolutionPrecision::kBf16, shape};
       SCOPED_TRACE(::testing::Message() << spec.ToString() << " on " << card.name);
       CudnnDescriptor described(library(), CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
       Describe(card, described);
@@ -215,7 +215,7 @@ TEST_F(CudnnTest, ACardThatIsNotDescribedIsAnErrorAndNoException) {
 }
 
 TEST_F(CudnnTest, TheSameIsChosenEachTime) {
-  ForPasses(ConvolutionNumbers::kFloat, [](const ConvolutionSpec& spec) {
+  ForPasses(ConvolutionPrecision::kFloat, [](const ConvolutionSpec& spec) {
     std::vector<std::pair<int64_t, int64_t>> choices[2];
     for (auto& chosen : choices) {
       ForCards(spec, 4, [&](const std::vector<CudnnAlgorithm>& algorithms) {

@@ -73,7 +73,7 @@ class Device::StreamMemory final : public tensor::Memory {
   explicit StreamMemory(Device& device) : device_(device) {}
   ~StreamMemory() override {
     for (const Staged& staged : staged_) {
-      if (staged.read.Wait().ok()) device_.pinned_.Give(staged.block);
+      if (staged.read.Wait().ok()) device_.pinned_.Free(staged.block);
     }
   }
 
@@ -107,8 +107,8 @@ class Device::StreamMemory final : public tensor::Memory {
       next_ = (next_ + 1) % staged_.size();
       FUSIONLLM_RETURN_IF_ERROR(staged.read.Wait());
       if (staged.block.size < piece) {
-        device_.pinned_.Give(std::exchange(staged.block, {}));
-        FUSIONLLM_ASSIGN_OR_RETURN(staged.block, device_.pinned_.Take(piece));
+        device_.pinned_.Free(std::exchange(staged.block, {}));
+        FUSIONLLM_ASSIGN_OR_RETURN(staged.block, device_.pinned_.Allocate(piece));
       }
       std::memcpy(staged.block.data, static_cast<const std::byte*>(from) + done, piece);
       FUSIONLLM_RETURN_IF_ERROR(
@@ -120,9 +120,9 @@ class Device::StreamMemory final : public tensor::Memory {
   }
 
   absl::Status CopyOut(void* to, const void* from, size_t bytes) override {
-    FUSIONLLM_RETURN_IF_ERROR(device_.Finish());
+    FUSIONLLM_RETURN_IF_ERROR(device_.Synchronize());
     if (bytes == 0) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, device_.pinned_.Take(std::min(kStagingBytes, bytes)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, device_.pinned_.Allocate(std::min(kStagingBytes, bytes)));
     for (size_t done = 0; done < bytes; done += kStagingBytes) {
       const size_t piece = std::min(kStagingBytes, bytes - done);
       FUSIONLLM_RETURN_IF_ERROR(ToStatus(
@@ -131,20 +131,21 @@ class Device::StreamMemory final : public tensor::Memory {
       FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(device_.stream_), "copying from the device"));
       std::memcpy(static_cast<std::byte*>(to) + done, staging.data, piece);
     }
-    device_.pinned_.Give(staging);
+    device_.pinned_.Free(staging);
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::unique_ptr<tensor::PendingCopy>> StartCopyOut(const void* from, size_t bytes) override {
-    FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, device_.pinned_.Take(sizeof(Fault) + bytes));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, device_.pinned_.Allocate(sizeof(DeviceFault) + bytes));
+    FUSIONLLM_RETURN_IF_ERROR(ToStatus(
+        cudaMemcpyAsync(staging.data, device_.fault_, sizeof(DeviceFault), cudaMemcpyDeviceToHost, device_.stream_), kReadingState));
     FUSIONLLM_RETURN_IF_ERROR(
-        ToStatus(cudaMemcpyAsync(staging.data, device_.fault_, sizeof(Fault), cudaMemcpyDeviceToHost, device_.stream_), kReadingState));
-    FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(staging.data + sizeof(Fault), from, bytes, cudaMemcpyDeviceToHost, device_.stream_),
-                                       "copying from the device"));
+        ToStatus(cudaMemcpyAsync(staging.data + sizeof(DeviceFault), from, bytes, cudaMemcpyDeviceToHost, device_.stream_),
+                 "copying from the device"));
     Event arrived;
     FUSIONLLM_RETURN_IF_ERROR(arrived.Record(device_.stream_));
     return std::make_unique<CopyUnderWay>(
-        device_, std::make_unique<PendingTransfer>(device_.pinned_, staging, sizeof(Fault) + bytes, std::move(arrived)));
+        device_, std::make_unique<PendingTransfer>(device_.pinned_, staging, sizeof(DeviceFault) + bytes, std::move(arrived)));
   }
 
  protected:
@@ -158,9 +159,9 @@ class Device::StreamMemory final : public tensor::Memory {
     absl::Status Wait(void* to) override {
       FUSIONLLM_RETURN_IF_ERROR(transfer_->Wait());
       const std::span<const std::byte> bytes = transfer_->bytes();
-      Fault fault;
+      DeviceFault fault;
       std::memcpy(&fault, bytes.data(), sizeof(fault));
-      FUSIONLLM_RETURN_IF_ERROR(device_.Judge(fault));
+      FUSIONLLM_RETURN_IF_ERROR(device_.CheckFault(fault));
       std::memcpy(to, bytes.data() + sizeof(fault), bytes.size() - sizeof(fault));
       return absl::OkStatus();
     }
@@ -180,7 +181,7 @@ class Device::StreamMemory final : public tensor::Memory {
 };
 
 absl::StatusOr<size_t> Device::FreeBytes() {
-  FUSIONLLM_RETURN_IF_ERROR(Finish());
+  FUSIONLLM_RETURN_IF_ERROR(Synchronize());
   size_t free = 0, total = 0;
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemGetInfo(&free, &total), "asking the device for its free memory"));
   return free;
@@ -210,13 +211,15 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
   device->info_ = info;
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), absl::StrCat("opening cuda:", index)));
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "making a stream"));
-  FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMalloc(reinterpret_cast<void**>(&device->fault_), sizeof(Fault)), "taking memory of the device"));
   FUSIONLLM_RETURN_IF_ERROR(
-      ToStatus(cudaMallocHost(reinterpret_cast<void**>(&device->host_fault_), sizeof(Fault)), "pinning memory of the host"));
-  FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(device->fault_, 0, sizeof(Fault), device->stream_), "clearing memory of the device"));
+      ToStatus(cudaMalloc(reinterpret_cast<void**>(&device->fault_), sizeof(DeviceFault)), "taking memory of the device"));
+  FUSIONLLM_RETURN_IF_ERROR(
+      ToStatus(cudaMallocHost(reinterpret_cast<void**>(&device->host_fault_), sizeof(DeviceFault)), "pinning memory of the host"));
+  FUSIONLLM_RETURN_IF_ERROR(
+      ToStatus(cudaMemsetAsync(device->fault_, 0, sizeof(DeviceFault), device->stream_), "clearing memory of the device"));
   device->memory_ = std::make_unique<StreamMemory>(*device);
-  device->outgoing_ = std::make_unique<Outgoing>(device->stream_, *device->memory_, device->pinned_);
-  device->incoming_ = std::make_unique<Incoming>(device->stream_, *device->memory_, device->pinned_);
+  device->device_to_host_ = std::make_unique<DeviceToHostCopier>(device->stream_, *device->memory_, device->pinned_);
+  device->host_to_device_ = std::make_unique<HostToDeviceCopier>(device->stream_, *device->memory_, device->pinned_);
   return device;
 }
 
@@ -225,8 +228,8 @@ tensor::Memory& Device::memory() { return *memory_; }
 Device::~Device() {
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   kept_.clear();
-  incoming_.reset();
-  outgoing_.reset();
+  host_to_device_.reset();
+  device_to_host_.reset();
   memory_.reset();
   cudaFree(fault_);
   cudaFreeHost(host_fault_);
@@ -238,15 +241,16 @@ int32_t Device::AddCheck(std::string text, int64_t limit) {
   return static_cast<int32_t>(checks_.size() - 1);
 }
 
-absl::Status Device::Finish() {
-  FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(host_fault_, fault_, sizeof(Fault), cudaMemcpyDeviceToHost, stream_), kReadingState));
+absl::Status Device::Synchronize() {
+  FUSIONLLM_RETURN_IF_ERROR(
+      ToStatus(cudaMemcpyAsync(host_fault_, fault_, sizeof(DeviceFault), cudaMemcpyDeviceToHost, stream_), kReadingState));
   FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream_), "running on the device"));
-  return Judge(*host_fault_);
+  return CheckFault(*host_fault_);
 }
 
-absl::Status Device::Judge(const Fault& fault) {
+absl::Status Device::CheckFault(const DeviceFault& fault) {
   if (fault.found == 0) return absl::OkStatus();
-  FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(fault_, 0, sizeof(Fault), stream_), "clearing the state of the device"));
+  FUSIONLLM_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(fault_, 0, sizeof(DeviceFault), stream_), "clearing the state of the device"));
   const Check& check = checks_.at(fault.found - 1);
   return absl::InvalidArgumentError(
       absl::StrCat(check.text, " at position ", fault.position, " is ", fault.value, ", outside [0, ", check.limit, ")"));

@@ -1,7 +1,7 @@
 // One CUDA device as the kernels of this back end see it: a stream, memory, and a place where kernels leave what they find wrong with data.
 //
-// Everything is asynchronous and in the order of one stream; Finish and copies to the host wait. Messages go beside it (transfers.h). Not
-// thread-safe: one thread uses a Device.
+// Everything is asynchronous and in the order of one stream; Synchronize and copies to the host wait. Messages go beside it (transfers.h).
+// Not thread-safe: one thread uses a Device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<DeviceInfo>> Devices();
 absl::StatusOr<DeviceInfo> FindDevice(int index);
 
 // The first value out of range that kernels met, as they leave it on the device.
-struct Fault {
+struct DeviceFault {
   int32_t found = 0;  // 0: none; else the number of the check + 1
   int32_t value = 0;
   int64_t position = 0;
@@ -70,26 +70,26 @@ class Device {
   // Of its memory, whichever process has the rest. Waits for what was asked for.
   absl::StatusOr<size_t> FreeBytes();
   PinnedPool& pinned() { return pinned_; }
-  Outgoing& outgoing() { return *outgoing_; }
-  Incoming& incoming() { return *incoming_; }
+  DeviceToHostCopier& device_to_host() { return *device_to_host_; }
+  HostToDeviceCopier& host_to_device() { return *host_to_device_; }
   // Of what is prepared from then on.
   AlgorithmChoice algorithm_choice() const { return algorithm_choice_; }
   void set_algorithm_choice(AlgorithmChoice choice) { algorithm_choice_ = choice; }
 
   // What the user of a library keeps as long as the device, null at first; goes before the stream does.
-  std::shared_ptr<void>& Kept(const std::string& library) { return kept_[library]; }
+  std::shared_ptr<void>& LibraryState(const std::string& library) { return kept_[library]; }
 
   // A check that kernels make of ids: `text` is what a message says before "at position 3 is 70000, not in [0, 50257)". Returns its number.
   int32_t AddCheck(std::string text, int64_t limit);
-  Fault* fault() const { return fault_; }
+  DeviceFault* fault() const { return fault_; }
 
-  absl::Status Finish();
+  absl::Status Synchronize();
 
  private:
   class StreamMemory;
   Device() = default;
   // The error of what kernels left, if anything, which is forgotten then.
-  absl::Status Judge(const Fault& fault);
+  absl::Status CheckFault(const DeviceFault& fault);
 
   struct Check {
     std::string text;
@@ -100,10 +100,10 @@ class Device {
   PinnedPool pinned_;
   AlgorithmChoice algorithm_choice_ = AlgorithmChoice::kHeuristic;
   std::unique_ptr<StreamMemory> memory_;
-  std::unique_ptr<Outgoing> outgoing_;
-  std::unique_ptr<Incoming> incoming_;
-  Fault* fault_ = nullptr;       // on the device
-  Fault* host_fault_ = nullptr;  // pinned
+  std::unique_ptr<DeviceToHostCopier> device_to_host_;
+  std::unique_ptr<HostToDeviceCopier> host_to_device_;
+  DeviceFault* fault_ = nullptr;       // on the device
+  DeviceFault* host_fault_ = nullptr;  // pinned
   std::vector<Check> checks_;
   std::map<std::string, std::shared_ptr<void>> kept_;
 };

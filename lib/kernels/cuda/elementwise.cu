@@ -116,8 +116,9 @@ unsigned BlocksForPacks(int64_t count) {
 }
 
 template <typename T, typename Function>
-__global__ void ZipBroadcast(const T* a, const T* b, T* y, Walk a_walk, Walk b_walk, int64_t count, Function function) {
-  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = function(a[a_walk.IndexOf(i)], b[b_walk.IndexOf(i)]);
+__global__ void ZipBroadcast(const T* a, const T* b, T* y, StridedIndex a_strided, StridedIndex b_strided, int64_t count,
+                             Function function) {
+  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = function(a[a_strided.IndexOf(i)], b[b_strided.IndexOf(i)]);
 }
 
 template <typename T, typename Function>
@@ -128,8 +129,8 @@ class Map : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return true; }
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, MapElements<T, Function>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), count, function_));
+    return LaunchStatus(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, MapElements<T, Function>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), count, function_));
   }
 
  private:
@@ -140,7 +141,9 @@ template <typename T, typename Function>
 class Zip : public DeviceKernel {
  public:
   Zip(PreparedOp op, Device& device)
-      : DeviceKernel(std::move(op), device), same_(op_.in(0) == op_.out(0) && op_.in(1) == op_.out(0)), fits_(Walk::Fits(op_.out(0))) {}
+      : DeviceKernel(std::move(op), device),
+        same_(op_.in(0) == op_.out(0) && op_.in(1) == op_.out(0)),
+        fits_(StridedIndex::Fits(op_.out(0))) {}
   bool CanRunInPlace(int output, int input) const override { return op_.in(input) == op_.out(0); }
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
@@ -148,10 +151,11 @@ class Zip : public DeviceKernel {
     const T* b = arguments.inputs[1].as<T>();
     T* y = arguments.outputs[0].as<T>();
     if (same_)
-      return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ZipElements<T, Function>, a, b, y, count, Function()));
+      return LaunchStatus(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ZipElements<T, Function>, a, b, y, count, Function()));
     if (!fits_) return TooManyAxes(op_);
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, ZipBroadcast<T, Function>, a, b, y,
-                           Walk::Broadcast(op_.in(0), op_.out(0)), Walk::Broadcast(op_.in(1), op_.out(0)), count, Function()));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, ZipBroadcast<T, Function>, a, b, y,
+                               StridedIndex::Broadcast(op_.in(0), op_.out(0)), StridedIndex::Broadcast(op_.in(1), op_.out(0)), count,
+                               Function()));
   }
 
  private:
@@ -159,7 +163,7 @@ class Zip : public DeviceKernel {
 };
 
 template <typename T>
-MadeKernel MakeScale(PreparedOp op, Device& device) {
+KernelOrError MakeScale(PreparedOp op, Device& device) {
   const ScaleOf scale{static_cast<float>(op.attributes.Number("factor", 1)), static_cast<float>(op.attributes.Number("shift", 0))};
   return std::make_unique<Map<T, ScaleOf>>(std::move(op), device, scale);
 }
@@ -167,11 +171,11 @@ MadeKernel MakeScale(PreparedOp op, Device& device) {
 bool UsesTanh(const PreparedOp& op) { return op.attributes.Text("approximate", "tanh") == "tanh"; }
 
 template <typename T>
-MadeKernel MakeGelu(PreparedOp op, Device& device) {
+KernelOrError MakeGelu(PreparedOp op, Device& device) {
   return UsesTanh(op) ? Make<Map<T, GeluTanhOf>>(std::move(op), device) : Make<Map<T, GeluErfOf>>(std::move(op), device);
 }
 template <typename T>
-MadeKernel MakeGeluGrad(PreparedOp op, Device& device) {
+KernelOrError MakeGeluGrad(PreparedOp op, Device& device) {
   return UsesTanh(op) ? Make<Zip<T, GeluTanhGradOf>>(std::move(op), device) : Make<Zip<T, GeluErfGradOf>>(std::move(op), device);
 }
 
@@ -196,16 +200,16 @@ class Dropout : public DeviceKernel {
     const int64_t count = op_.out(0).elements();
     if (arguments.mode == Mode::kEvaluate || rate <= 0) {
       if (x == y) return absl::OkStatus();
-      return Launched(cudaMemcpyAsync(y, x, op_.outputs[0].bytes(), cudaMemcpyDeviceToDevice, stream()));
+      return LaunchStatus(cudaMemcpyAsync(y, x, op_.outputs[0].bytes(), cudaMemcpyDeviceToDevice, stream()));
     }
     const int64_t samples = op_.out(0).rank() > 0 ? op_.out(0).dim(0) : 1;
     const int64_t of_sample = samples > 0 ? count / samples : 0;
     const RandomStream random = RandomStream::Of(
         arguments.random.seed, absl::StrCat("dropout/", op_.attributes.Text("name", op_.name), "/step ", arguments.random.step));
     // Samples of a micro-batch follow each other, so their elements do.
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, DropElements<T>, x, y, count,
-                           static_cast<uint64_t>(arguments.random.first_sample * of_sample), random, static_cast<float>(rate),
-                           static_cast<float>(1 / (1 - rate))));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, DropElements<T>, x, y, count,
+                               static_cast<uint64_t>(arguments.random.first_sample * of_sample), random, static_cast<float>(rate),
+                               static_cast<float>(1 / (1 - rate))));
   }
 };
 
@@ -244,14 +248,14 @@ class AddRelu : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return input < 2; }
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ReluOfSums<T, kBackward>, arguments.inputs[0].as<T>(),
-                           arguments.inputs[1].as<T>(), kBackward ? arguments.inputs[2].as<T>() : nullptr, OutputAs<T>(arguments, 0),
-                           arguments.outputs[1].as<T>(), count));
+    return LaunchStatus(Launch(stream(), BlocksForPacks<T>(count), kThreads, 0, ReluOfSums<T, kBackward>, arguments.inputs[0].as<T>(),
+                               arguments.inputs[1].as<T>(), kBackward ? arguments.inputs[2].as<T>() : nullptr, OutputAs<T>(arguments, 0),
+                               arguments.outputs[1].as<T>(), count));
   }
 };
 
 template <bool kBackward>
-MadeKernel FuseAddRelu(FusedRow row, Device& device) {
+KernelOrError FuseAddRelu(PreparedFusedOps row, Device& device) {
   PreparedOp& add = row[0].op;
   if (row[1].through != (kBackward ? 1 : 0) || !OfOneType(add, 2, row[1].op)) return nullptr;
   if (add.outputs[0].dtype == tensor::DType::kF32) return Make<AddRelu<float, kBackward>>(std::move(add), device);

@@ -118,9 +118,9 @@ class Embedding : public EmbeddingBase {
   using EmbeddingBase::EmbeddingBase;
   absl::Status Run(const KernelArguments& arguments) override {
     const float* wpe = op_.parameters.size() > 1 ? arguments.parameters[1].f32() : nullptr;
-    return Launched(Launch(stream(), BlocksForRows(count_), kThreads, 0, GatherRows<T>, arguments.inputs[0].as<int32_t>(),
-                           arguments.parameters[0].f32(), wpe, arguments.outputs[0].as<T>(), count_, length_,
-                           op_.parameters[0].shape.dim(1), check_));
+    return LaunchStatus(Launch(stream(), BlocksForRows(count_), kThreads, 0, GatherRows<T>, arguments.inputs[0].as<int32_t>(),
+                               arguments.parameters[0].f32(), wpe, arguments.outputs[0].as<T>(), count_, length_,
+                               op_.parameters[0].shape.dim(1), check_));
   }
 };
 
@@ -145,17 +145,17 @@ class EmbeddingGrad : public EmbeddingBase {
     if (count_ == 0) return absl::OkStatus();
     if (float* gradient = OutputOrNull(arguments, 0); gradient != nullptr) {
       if (!Accumulates(arguments, 0)) {
-        FUSIONLLM_RETURN_IF_ERROR(Launched(cudaMemsetAsync(gradient, 0, op_.outputs[0].bytes(), stream())));
+        FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(cudaMemsetAsync(gradient, 0, op_.outputs[0].bytes(), stream())));
       }
       FUSIONLLM_RETURN_IF_ERROR(AddRows(tokens, dy, arguments.workspace.data(), gradient));
     }
     float* positions = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr;
     if (positions == nullptr) return absl::OkStatus();
     if (!Accumulates(arguments, 1)) {  // there may be more positions than the length
-      FUSIONLLM_RETURN_IF_ERROR(Launched(cudaMemsetAsync(positions, 0, op_.outputs[1].bytes(), stream())));
+      FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(cudaMemsetAsync(positions, 0, op_.outputs[1].bytes(), stream())));
     }
-    return Launched(Launch(stream(), BlocksFor(length_ * dim()), kThreads, 0, AddPositions<T>, dy, positions,
-                           count_ / std::max<int64_t>(1, length_), length_, dim(), Accumulates(arguments, 1)));
+    return LaunchStatus(Launch(stream(), BlocksFor(length_ * dim()), kThreads, 0, AddPositions<T>, dy, positions,
+                               count_ / std::max<int64_t>(1, length_), length_, dim(), Accumulates(arguments, 1)));
   }
 
  private:
@@ -175,13 +175,15 @@ class EmbeddingGrad : public EmbeddingBase {
     auto* const sorted_keys = reinterpret_cast<uint32_t*>(workspace + sorted_keys_);
     auto* const sorted_rows = reinterpret_cast<int32_t*>(workspace + sorted_rows_);
     auto* const partials = reinterpret_cast<float*>(workspace + partials_);
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksFor(count_), kThreads, 0, KeysOfRows, tokens, count_, keys, rows, check_)));
-    FUSIONLLM_RETURN_IF_ERROR(Launched(SortByKey(stream(), keys, rows, count_, Bits(), workspace + sort_, sorted_keys, sorted_rows)));
+    FUSIONLLM_RETURN_IF_ERROR(
+        LaunchStatus(Launch(stream(), BlocksFor(count_), kThreads, 0, KeysOfRows, tokens, count_, keys, rows, check_)));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(SortByKey(stream(), keys, rows, count_, Bits(), workspace + sort_, sorted_keys, sorted_rows)));
     const SortedRows sorted{.keys = sorted_keys, .rows = sorted_rows, .count = count_, .vocab = vocab_, .dim = dim()};
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(count_), kThreads, 0, AddPieces<T>, sorted, dy, gradient, partials)));
+    FUSIONLLM_RETURN_IF_ERROR(
+        LaunchStatus(Launch(stream(), BlocksForRows(count_), kThreads, 0, AddPieces<T>, sorted, dy, gradient, partials)));
     if (count_ <= kPiece) return absl::OkStatus();
-    return Launched(Launch(stream(), BlocksForRows((count_ - 1) / kPiece), kThreads, 0, AddTokensOfSeveralPieces, sorted,
-                           static_cast<const float*>(partials), gradient));
+    return LaunchStatus(Launch(stream(), BlocksForRows((count_ - 1) / kPiece), kThreads, 0, AddTokensOfSeveralPieces, sorted,
+                               static_cast<const float*>(partials), gradient));
   }
 
   size_t workspace_bytes_ = 0;

@@ -197,7 +197,7 @@ class CublasGemm final : public Gemm {
       workspace_bytes = std::max(workspace_bytes, algorithm.workspaceSize);
     const auto elements = [&](int64_t rows, int64_t leading, int64_t stride) { return (s_.batch - 1) * stride + rows * leading; };
     const auto take = [&](int64_t count, tensor::DType type) {
-      return TakeZeros(device_, static_cast<size_t>(count) * tensor::SizeOf(type));
+      return AllocateZeroed(device_, static_cast<size_t>(count) * tensor::SizeOf(type));
     };
     FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock a, take(elements(s_.transpose_a ? s_.k : s_.m, s_.lda, s_.stride_a), s_.factors));
     FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock b, take(elements(s_.transpose_b ? s_.n : s_.k, s_.ldb, s_.stride_b), s_.factors));

@@ -14,7 +14,7 @@
 namespace fusionllm::kernels::cuda {
 
 // From the number of an element of one shape, in row-major order, to its place in memory that is laid out by other strides.
-struct Walk {
+struct StridedIndex {
   static constexpr int kMaxAxes = 8;
   int axes = 0;
   int64_t extent[kMaxAxes] = {};
@@ -22,17 +22,17 @@ struct Walk {
 
   static bool Fits(const tensor::Shape& shape) { return shape.rank() <= kMaxAxes; }
   // `shape` must fit.
-  static Walk Of(const tensor::Shape& shape, const std::vector<int64_t>& strides) {
-    Walk walk;
-    walk.axes = shape.rank();
-    for (int axis = 0; axis < walk.axes; ++axis) {
-      walk.extent[axis] = shape.dim(axis);
-      walk.stride[axis] = strides[axis];
+  static StridedIndex Of(const tensor::Shape& shape, const std::vector<int64_t>& strides) {
+    StridedIndex strided;
+    strided.axes = shape.rank();
+    for (int axis = 0; axis < strided.axes; ++axis) {
+      strided.extent[axis] = shape.dim(axis);
+      strided.stride[axis] = strides[axis];
     }
-    return walk;
+    return strided;
   }
   // Over `shape`, in a tensor of shape `from` read as if broadcast to it.
-  static Walk Broadcast(const tensor::Shape& from, const tensor::Shape& shape) { return Of(shape, BroadcastStrides(from, shape)); }
+  static StridedIndex Broadcast(const tensor::Shape& from, const tensor::Shape& shape) { return Of(shape, BroadcastStrides(from, shape)); }
 
   __host__ __device__ int64_t IndexOf(int64_t element) const {
     int64_t index = 0;
@@ -50,7 +50,8 @@ struct Walk {
 };
 
 inline absl::Status TooManyAxes(const PreparedOp& op) {
-  return absl::UnimplementedError(absl::StrCat(op.Prefix(), "back end 'cuda' takes tensors of at most ", Walk::kMaxAxes, " axes here"));
+  return absl::UnimplementedError(
+      absl::StrCat(op.Prefix(), "back end 'cuda' takes tensors of at most ", StridedIndex::kMaxAxes, " axes here"));
 }
 
 }  // namespace fusionllm::kernels::cuda

@@ -12,8 +12,8 @@ inline constexpr int kThreads = 256;
 
 // Blocks for `count` independent elements: as many as there are, up to what keeps every multiprocessor busy several times over; threads go
 // on in strides of the whole grid (ForEach), so any number of blocks is right.
-inline unsigned BlocksFor(int64_t count, int threads = kThreads, int64_t most = 132 * 16) {
-  return static_cast<unsigned>(std::clamp<int64_t>((count + threads - 1) / threads, 1, most));
+inline unsigned BlocksFor(int64_t count, int threads = kThreads, int64_t max_blocks = 132 * 16) {
+  return static_cast<unsigned>(std::clamp<int64_t>((count + threads - 1) / threads, 1, max_blocks));
 }
 
 // A block for each row; blocks go on in strides of the grid.

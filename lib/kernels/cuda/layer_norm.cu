@@ -23,7 +23,7 @@ constexpr int kWarps = kRowThreads / 32;
 constexpr int kMaxQuads = 16;
 constexpr int kMaxQuadsOfGradient = 8;
 
-bool FitsWarp(int64_t width, int most_quads) { return width % 4 == 0 && width <= 128 * most_quads; }
+bool FitsWarp(int64_t width, int max_quads) { return width % 4 == 0 && width <= 128 * max_quads; }
 
 // Calls `launch` with a constant: the fewest quads of a lane that hold a row.
 template <typename Launcher>
@@ -260,8 +260,8 @@ class LayerNorm : public DeviceKernel {
                        .width = width,
                        .epsilon = static_cast<float>(op_.attributes.Number("epsilon", kDefaultEpsilon))};
     if (FitsWarp(width, kMaxQuads)) return RunForward(device_, f);
-    return Launched(Launch(stream(), BlocksForRows(rows), kRowThreads, 0, NormalizeRows<T>, f.x, f.weight, f.bias, f.y, f.means, f.rstds,
-                           rows, width, f.epsilon));
+    return LaunchStatus(Launch(stream(), BlocksForRows(rows), kRowThreads, 0, NormalizeRows<T>, f.x, f.weight, f.bias, f.y, f.means,
+                               f.rstds, rows, width, f.epsilon));
   }
 };
 
@@ -313,14 +313,15 @@ class LayerNormGrad : public DeviceKernel {
     const bool add_weight = Accumulates(arguments, 1), add_bias = Accumulates(arguments, 2);
     if (FitsWarp(width(), kMaxQuadsOfGradient)) return RunBackward(device_, b, dweight, dbias, add_weight, add_bias);
     if (b.dx != nullptr) {
-      FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(rows()), kRowThreads, 0, GradientOfRows<T>, b.x, b.dy, b.means,
-                                                b.rstds, b.weight, b.dx, rows(), width())));
+      FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(Launch(stream(), BlocksForRows(rows()), kRowThreads, 0, GradientOfRows<T>, b.x, b.dy, b.means,
+                                                    b.rstds, b.weight, b.dx, rows(), width())));
     }
     if (dweight == nullptr && dbias == nullptr) return absl::OkStatus();
     const int64_t stretches = Stretches(rows());
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), StripGrid(width(), stretches), dim3(kStrip, kRowsAtOnce), 0, SumGradients<true, T>,
-                                              b.x, b.dy, b.means, b.rstds, rows(), width(), stretches, partials)));
-    return Launched(LaunchAddGradients(stream(), partials, stretches, width(), dweight, dbias, add_weight, add_bias, nullptr));
+    FUSIONLLM_RETURN_IF_ERROR(
+        LaunchStatus(Launch(stream(), StripGrid(width(), stretches), dim3(kStrip, kRowsAtOnce), 0, SumGradients<true, T>, b.x, b.dy,
+                            b.means, b.rstds, rows(), width(), stretches, partials)));
+    return LaunchStatus(LaunchAddGradients(stream(), partials, stretches, width(), dweight, dbias, add_weight, add_bias, nullptr));
   }
 
  private:
@@ -381,7 +382,7 @@ class LayerNormGradAdd : public DeviceKernel {
   const int other_;
 };
 
-MadeKernel FuseAddLayerNorm(FusedRow row, Device& device) {
+KernelOrError FuseAddLayerNorm(PreparedFusedOps row, Device& device) {
   const PreparedOp& add = row[0].op;
   PreparedOp& norm = row[1].op;
   if (!OfOneType(norm, 1, add) || !FitsWarp(norm.in(0).dim(-1), kMaxQuads)) return nullptr;
@@ -389,7 +390,7 @@ MadeKernel FuseAddLayerNorm(FusedRow row, Device& device) {
   return Make<AddLayerNorm<Bf16>>(std::move(norm), device);
 }
 
-MadeKernel FuseLayerNormGradAdd(FusedRow row, Device& device) {
+KernelOrError FuseLayerNormGradAdd(PreparedFusedOps row, Device& device) {
   PreparedOp& grad = row[0].op;
   const auto& [add, through, wanted] = row[1];
   if (!OfOneType(grad, 2, add) || !FitsWarp(grad.in(0).dim(-1), kMaxQuadsOfGradient)) return nullptr;

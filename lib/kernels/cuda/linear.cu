@@ -102,8 +102,9 @@ class ProductKernel : public DeviceKernel {
     const float* const given = arguments.parameters[1].f32();
     if (!bias_.rounded) return given;
     std::byte* const copy = arguments.workspace.data() + bias_.offset;
-    FUSIONLLM_RETURN_IF_ERROR(Launched(bias_bf16_ ? RoundToBf16(stream(), given, reinterpret_cast<uint16_t*>(copy), bias_.elements)
-                                                  : RoundFloatsToBf16(stream(), given, reinterpret_cast<float*>(copy), bias_.elements)));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(bias_bf16_
+                                               ? RoundToBf16(stream(), given, reinterpret_cast<uint16_t*>(copy), bias_.elements)
+                                               : RoundFloatsToBf16(stream(), given, reinterpret_cast<float*>(copy), bias_.elements)));
     return copy;
   }
 
@@ -138,7 +139,7 @@ class ProductKernel : public DeviceKernel {
   absl::Status Round(const Factor& factor, const void* given, const KernelArguments& arguments) const {
     if (!factor.rounded) return absl::OkStatus();
     auto* const copy = reinterpret_cast<uint16_t*>(arguments.workspace.data() + factor.offset);
-    return Launched(RoundToBf16(stream(), static_cast<const float*>(given), copy, factor.elements));
+    return LaunchStatus(RoundToBf16(stream(), static_cast<const float*>(given), copy, factor.elements));
   }
 
   const std::unique_ptr<Gemm> gemm_;
@@ -156,7 +157,7 @@ GemmShape WithTypes(GemmShape shape, const PreparedOp& op) {
 }
 
 template <typename K, GemmShape (*ShapeOf)(const PreparedOp&)>
-MadeKernel MakeProduct(PreparedOp op, Device& device) {
+KernelOrError MakeProduct(PreparedOp op, Device& device) {
   const GemmShape shape = WithTypes(ShapeOf(op), op);
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Gemm> gemm, PrepareProduct(device, shape));
   return std::make_unique<K>(std::move(op), device, shape, std::move(gemm));
@@ -195,9 +196,9 @@ class LinearGradWeight : public ProductKernel {
     float* dbias = op_.outputs.size() > 1 ? OutputOrNull(arguments, 1) : nullptr;
     if (dbias == nullptr) return absl::OkStatus();
     const bool add = Accumulates(arguments, 1);
-    if (by_product_ && dw != nullptr) return Launched(TakeSums(stream(), static_cast<const float*>(sums), out(), add, dbias));
-    return Launched(in_bf16_ ? SumColumns(stream(), static_cast<const Bf16*>(dy), rows(), out(), add, sums, dbias)
-                             : SumColumns(stream(), static_cast<const float*>(dy), rows(), out(), add, sums, dbias));
+    if (by_product_ && dw != nullptr) return LaunchStatus(TakeSums(stream(), static_cast<const float*>(sums), out(), add, dbias));
+    return LaunchStatus(in_bf16_ ? SumColumns(stream(), static_cast<const Bf16*>(dy), rows(), out(), add, sums, dbias)
+                                 : SumColumns(stream(), static_cast<const float*>(dy), rows(), out(), add, sums, dbias));
   }
 
  private:
@@ -209,7 +210,7 @@ class LinearGradWeight : public ProductKernel {
 };
 
 // Where bits may depend on algorithms the gradient of the bias comes with the product, if the library has a way.
-MadeKernel MakeGradWeight(PreparedOp op, Device& device) {
+KernelOrError MakeGradWeight(PreparedOp op, Device& device) {
   GemmShape shape = WithTypes(GradWeightShape(op), op);
   if (op.outputs.size() > 1 && device.algorithm_choice() == AlgorithmChoice::kMeasured) {
     GemmShape with_sums = shape;
@@ -261,7 +262,7 @@ class GradInputGeluGrad : public ProductKernel {
 
 // Their bits are not those of two ops, so they are for back ends whose bits may depend on where a model is cut.
 template <typename K>
-MadeKernel Fuse(FusedRow row, GemmShape shape, GemmExtra extra, Device& device) {
+KernelOrError Fuse(PreparedFusedOps row, GemmShape shape, GemmExtra extra, Device& device) {
   PreparedOp& product = row[0].op;
   const PreparedOp& gelu = row[1].op;
   const bool tanh = gelu.attributes.Text("approximate", "tanh") == "tanh";
@@ -276,15 +277,15 @@ MadeKernel Fuse(FusedRow row, GemmShape shape, GemmExtra extra, Device& device) 
 }
 
 // The library writes what lies between the two.
-MadeKernel FuseLinearGelu(FusedRow row, Device& device) {
-  if (!row[0].wanted) return nullptr;
+KernelOrError FuseLinearGelu(PreparedFusedOps row, Device& device) {
+  if (!row[0].keeps_output) return nullptr;
   const GemmShape shape = LinearShape(row[0].op);
   return Fuse<LinearGelu>(std::move(row), shape, GemmExtra::kGelu, device);
 }
 
 // Here it does not.
-MadeKernel FuseGradInputGeluGrad(FusedRow row, Device& device) {
-  if (row[1].through != 1 || row[0].wanted) return nullptr;
+KernelOrError FuseGradInputGeluGrad(PreparedFusedOps row, Device& device) {
+  if (row[1].through != 1 || row[0].keeps_output) return nullptr;
   const GemmShape shape = GradInputShape(row[0].op);
   return Fuse<GradInputGeluGrad>(std::move(row), shape, GemmExtra::kGeluGrad, device);
 }

@@ -204,12 +204,12 @@ class CrossEntropy : public CrossEntropyBase {
   absl::Status Run(const KernelArguments& arguments) override {
     auto* losses = reinterpret_cast<RowLoss*>(arguments.workspace.data());
     float* lse = op_.outputs.size() > 2 ? OutputOrNull(arguments, 2) : nullptr;
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, RowLosses<T>, arguments.inputs[0].as<T>(),
-                                              arguments.inputs[1].as<int32_t>(), lse, losses, rows_, classes_, ignored_, check_)));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(Launch(stream(), BlocksForRows(rows_), kThreads, 0, RowLosses<T>, arguments.inputs[0].as<T>(),
+                                                  arguments.inputs[1].as<int32_t>(), lse, losses, rows_, classes_, ignored_, check_)));
     const CountOut correct = op_.outputs.size() > 1 ? CountOut{arguments.outputs[1].data, op_.outputs[1].dtype} : CountOut{};
     float* share = op_.outputs.size() > 3 ? OutputOrNull(arguments, 3) : nullptr;
-    return Launched(Launch(stream(), 1, kThreads, 0, SumLosses, static_cast<const RowLoss*>(losses), rows_, arguments.outputs[0].f32(),
-                           correct, share));
+    return LaunchStatus(Launch(stream(), 1, kThreads, 0, SumLosses, static_cast<const RowLoss*>(losses), rows_, arguments.outputs[0].f32(),
+                               correct, share));
   }
 };
 
@@ -222,10 +222,10 @@ class CrossEntropyGrad : public CrossEntropyBase {
     auto* scale = reinterpret_cast<float*>(arguments.workspace.data());
     const auto* labels = arguments.inputs[1].as<int32_t>();
     FUSIONLLM_RETURN_IF_ERROR(
-        Launched(Launch(stream(), 1, kThreads, 0, ScaleOfGradients, labels, rows_, ignored_, arguments.inputs[3].f32(), scale)));
-    return Launched(Launch(stream(), BlocksForRows(rows_), kThreads, 0, GradientRows<T>, arguments.inputs[0].as<T>(), labels,
-                           arguments.inputs[2].f32(), static_cast<const float*>(scale), arguments.outputs[0].as<T>(), rows_, classes_,
-                           ignored_, check_));
+        LaunchStatus(Launch(stream(), 1, kThreads, 0, ScaleOfGradients, labels, rows_, ignored_, arguments.inputs[3].f32(), scale)));
+    return LaunchStatus(Launch(stream(), BlocksForRows(rows_), kThreads, 0, GradientRows<T>, arguments.inputs[0].as<T>(), labels,
+                               arguments.inputs[2].f32(), static_cast<const float*>(scale), arguments.outputs[0].as<T>(), rows_, classes_,
+                               ignored_, check_));
   }
 };
 
@@ -262,10 +262,10 @@ class Mse : public DeviceKernel {
   absl::Status Run(const KernelArguments& arguments) override {
     auto* partials = reinterpret_cast<double*>(arguments.workspace.data());
     const int64_t blocks = Partials(count());
-    FUSIONLLM_RETURN_IF_ERROR(Launched(Launch(stream(), static_cast<unsigned>(blocks), kThreads, 0, SumSquaredDifferences,
-                                              arguments.inputs[0].f32(), arguments.inputs[1].f32(), count(), partials)));
-    return Launched(Launch(stream(), 1, kThreads, 0, MeanOfPartials, static_cast<const double*>(partials), blocks, count(),
-                           arguments.outputs[0].f32()));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(Launch(stream(), static_cast<unsigned>(blocks), kThreads, 0, SumSquaredDifferences,
+                                                  arguments.inputs[0].f32(), arguments.inputs[1].f32(), count(), partials)));
+    return LaunchStatus(Launch(stream(), 1, kThreads, 0, MeanOfPartials, static_cast<const double*>(partials), blocks, count(),
+                               arguments.outputs[0].f32()));
   }
 
  private:
@@ -277,8 +277,8 @@ class MseGrad : public DeviceKernel {
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.in(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, DifferenceGradients, arguments.inputs[0].f32(),
-                           arguments.inputs[1].f32(), arguments.inputs[2].f32(), arguments.outputs[0].f32(), count));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, DifferenceGradients, arguments.inputs[0].f32(),
+                               arguments.inputs[1].f32(), arguments.inputs[2].f32(), arguments.outputs[0].f32(), count));
   }
 };
 

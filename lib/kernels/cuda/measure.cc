@@ -36,7 +36,7 @@ int64_t SteadyNanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-absl::StatusOr<tensor::MemoryBlock> TakeZeros(Device& device, size_t bytes) {
+absl::StatusOr<tensor::MemoryBlock> AllocateZeroed(Device& device, size_t bytes) {
   FUSIONLLM_ASSIGN_OR_RETURN(tensor::MemoryBlock block, device.memory().Allocate(bytes));
   FUSIONLLM_RETURN_IF_ERROR(device.memory().Zero(block.data(), block.size()));
   return block;
@@ -45,13 +45,13 @@ absl::StatusOr<tensor::MemoryBlock> TakeZeros(Device& device, size_t bytes) {
 absl::StatusOr<size_t> FastestOf(Device& device, size_t ways, absl::FunctionRef<absl::Status(size_t)> run,
                                  absl::FunctionRef<int64_t()> now_ns) {
   absl::StatusOr<size_t> fastest = absl::InvalidArgumentError("there is nothing to measure");
-  int64_t least_ns = std::numeric_limits<int64_t>::max();
+  int64_t min_ns = std::numeric_limits<int64_t>::max();
   for (size_t way = 0; way < ways; ++way) {
     const absl::StatusOr<int64_t> took_ns = Measure(device, way, run, now_ns);
     if (!took_ns.ok()) {
       if (!fastest.ok()) fastest = took_ns.status();
-    } else if (*took_ns < least_ns) {
-      least_ns = *took_ns;
+    } else if (*took_ns < min_ns) {
+      min_ns = *took_ns;
       fastest = way;
     }
   }

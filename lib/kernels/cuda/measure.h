@@ -15,7 +15,7 @@ namespace fusionllm::kernels::cuda {
 int64_t SteadyNanoseconds();
 
 // Bytes of the device's memory, zeros all of them, for what is measured to compute on. Errors: the memory's.
-absl::StatusOr<tensor::MemoryBlock> TakeZeros(Device& device, size_t bytes);
+absl::StatusOr<tensor::MemoryBlock> AllocateZeroed(Device& device, size_t bytes);
 
 // The number of the fastest of `ways`, of equals the first; `run` starts one in the device's stream. Blocks. Ways that fail are left out.
 // Errors: the last failure where all do; InvalidArgument where there are none.

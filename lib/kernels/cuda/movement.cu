@@ -15,8 +15,8 @@ __global__ void FillElements(T* y, int64_t count, T value) {
 }
 
 template <typename T>
-__global__ void GatherElements(const T* x, T* y, Walk walk, int64_t count) {
-  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = x[walk.IndexOf(i)];
+__global__ void GatherElements(const T* x, T* y, StridedIndex strided, int64_t count) {
+  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = x[strided.IndexOf(i)];
 }
 
 class Nothing : public DeviceKernel {
@@ -47,7 +47,7 @@ class Constant : public DeviceKernel {
   template <typename T>
   absl::Status Fill(T* y, T value) {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, FillElements<T>, y, count, value));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, FillElements<T>, y, count, value));
   }
 };
 
@@ -57,7 +57,7 @@ class Copy : public DeviceKernel {
   bool CanRunInPlace(int output, int input) const override { return op_.outputs[0].dtype == op_.inputs[0].dtype; }
   absl::Status Run(const KernelArguments& arguments) override {
     if (arguments.outputs[0].data == arguments.inputs[0].data || op_.outputs[0].bytes() == 0) return absl::OkStatus();
-    return Launched(
+    return LaunchStatus(
         cudaMemcpyAsync(arguments.outputs[0].data, arguments.inputs[0].data, op_.outputs[0].bytes(), cudaMemcpyDeviceToDevice, stream()));
   }
 };
@@ -72,7 +72,7 @@ class Transpose : public DeviceKernel {
     std::vector<int64_t> in_strides(rank, 1), strides(rank, 1);
     for (int axis = rank - 2; axis >= 0; --axis) in_strides[axis] = in_strides[axis + 1] * in.dim(axis + 1);
     for (int axis = 0; axis < rank; ++axis) strides[axis] = in_strides[NormalizeAxis(permutation[axis], rank)];
-    walk_ = Walk::Of(op_.out(0), strides);
+    strided_ = StridedIndex::Of(op_.out(0), strides);
   }
   absl::Status Run(const KernelArguments& arguments) override {
     switch (tensor::SizeOf(op_.outputs[0].dtype)) {
@@ -91,15 +91,15 @@ class Transpose : public DeviceKernel {
   template <typename T>
   absl::Status Gather(const KernelArguments& arguments) {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, GatherElements<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), walk_, count));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, GatherElements<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), strided_, count));
   }
 
-  Walk walk_;
+  StridedIndex strided_;
 };
 
-MadeKernel MakeTranspose(PreparedOp op, Device& device) {
-  if (!Walk::Fits(op.out(0))) return TooManyAxes(op);
+KernelOrError MakeTranspose(PreparedOp op, Device& device) {
+  if (!StridedIndex::Fits(op.out(0))) return TooManyAxes(op);
   return Make<Transpose>(std::move(op), device);
 }
 
@@ -125,9 +125,9 @@ class WindowKernel : public DeviceKernel {
   absl::Status CopyWindow(const Window& w, const AxisView& view) const {
     const size_t unit = static_cast<size_t>(view.inner) * ElementBytes();
     if (unit == 0 || view.extent == 0 || view.outer == 0) return absl::OkStatus();
-    return Launched(cudaMemcpy2DAsync(static_cast<std::byte*>(w.to) + w.to_begin * unit, w.to_extent * unit,
-                                      static_cast<const std::byte*>(w.from) + w.from_begin * unit, w.from_extent * unit, view.extent * unit,
-                                      view.outer, cudaMemcpyDeviceToDevice, stream()));
+    return LaunchStatus(cudaMemcpy2DAsync(static_cast<std::byte*>(w.to) + w.to_begin * unit, w.to_extent * unit,
+                                          static_cast<const std::byte*>(w.from) + w.from_begin * unit, w.from_extent * unit,
+                                          view.extent * unit, view.outer, cudaMemcpyDeviceToDevice, stream()));
   }
 };
 
@@ -178,7 +178,7 @@ class PadSlice : public WindowKernel {
   using WindowKernel::WindowKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t extent = op_.out(0).dim(Axis());
-    FUSIONLLM_RETURN_IF_ERROR(Launched(cudaMemsetAsync(arguments.outputs[0].data, 0, op_.outputs[0].bytes(), stream())));
+    FUSIONLLM_RETURN_IF_ERROR(LaunchStatus(cudaMemsetAsync(arguments.outputs[0].data, 0, op_.outputs[0].bytes(), stream())));
     return CopyWindow({arguments.inputs[0].data, op_.in(0).dim(Axis()), 0, arguments.outputs[0].data, extent, Begin(extent)},
                       AroundAxis(op_.in(0), Axis()));
   }

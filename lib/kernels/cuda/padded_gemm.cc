@@ -103,7 +103,7 @@ class PaddedGemm final : public Gemm {
 
 absl::StatusOr<bool> IsFasterProduct(Device& device, const GemmShape& s, const Gemm& first, const Gemm& second) {
   const auto take = [&](int64_t elements, tensor::DType type) {
-    return TakeZeros(device, static_cast<size_t>(elements) * tensor::SizeOf(type));
+    return AllocateZeroed(device, static_cast<size_t>(elements) * tensor::SizeOf(type));
   };
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock a, take((s.transpose_a ? s.k : s.m) * s.lda, s.factors));
   FUSIONLLM_ASSIGN_OR_RETURN(const tensor::MemoryBlock b, take((s.transpose_b ? s.n : s.k) * s.ldb, s.factors));
@@ -137,7 +137,7 @@ bool PaddedIsFaster(Device& device, const GemmShape& shape, const Gemm& padded, 
 
 }  // namespace
 
-std::optional<RowPadding> PaddingOf(const GemmShape& s, int64_t most_bytes) {
+std::optional<RowPadding> PaddingOf(const GemmShape& s, int64_t max_bytes) {
   if (s.factors != tensor::DType::kBF16 || s.batch != 1 || s.extra != GemmExtra::kNone || s.m * s.n * s.k == 0) return std::nullopt;
   const int64_t elements_of_c = s.result == tensor::DType::kBF16 ? kVectorElements : kVectorElements / 2;  // of f32, in 16 bytes
   const bool a = s.lda % kVectorElements != 0, b = s.ldb % kVectorElements != 0, c = s.ldc % elements_of_c != 0;
@@ -152,7 +152,7 @@ std::optional<RowPadding> PaddingOf(const GemmShape& s, int64_t most_bytes) {
   padding.rows = over_rows ? s.k : s.m;
   padding.width = a ? s.lda : b ? s.ldb : s.ldc;
   padding.leading = Aligned(padding.width);
-  padding.rows_at_once = std::max<int64_t>(1, most_bytes / (padding.leading * kElementBytes));
+  padding.rows_at_once = std::max<int64_t>(1, max_bytes / (padding.leading * kElementBytes));
   return padding;
 }
 

@@ -19,10 +19,10 @@ struct RowPadding {
   int64_t rows, width, leading, rows_at_once;
 };
 
-// Of a copy of at most `most_bytes` (but one row at least). Nothing where rows begin at whole 16 bytes already, where more than one matrix
+// Of a copy of at most `max_bytes` (but one row at least). Nothing where rows begin at whole 16 bytes already, where more than one matrix
 // would have to be copied, and where stretches could not be multiplied one by one: batches, products with extras, and sums over rows with a
 // bias, of a second factor that is transposed, or with a result in bf16.
-std::optional<RowPadding> PaddingOf(const GemmShape& shape, int64_t most_bytes);
+std::optional<RowPadding> PaddingOf(const GemmShape& shape, int64_t max_bytes);
 
 // Of a padding by PaddingOf(shape). Takes the copy as workspace. A sum over rows is made of those over stretches, each added in fp32.
 // `device` must outlive it. Errors: PrepareGemm's.

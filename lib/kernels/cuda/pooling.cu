@@ -260,11 +260,11 @@ class MaxPool : public DeviceKernel {
     int32_t* index = op_.outputs.size() > 1 ? arguments.outputs[1].as<int32_t>() : nullptr;
     const Window w = Window::Of(op_, op_.in(0), op_.out(0));
     if (InQuads(w.channels)) {
-      return Launched(Launch(stream(), ImageGrid(w.batch, w.out_height, w.out_width, w.channels), QuadBlock(w.channels), 0, MaxOfQuads<T>,
-                             arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), index, w));
+      return LaunchStatus(Launch(stream(), ImageGrid(w.batch, w.out_height, w.out_width, w.channels), QuadBlock(w.channels), 0,
+                                 MaxOfQuads<T>, arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), index, w));
     }
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MaxOfWindows<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), index, w));
+    return LaunchStatus(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MaxOfWindows<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), index, w));
   }
 };
 
@@ -278,10 +278,10 @@ class MaxPoolGrad : public DeviceKernel {
     const auto* index = arguments.inputs[1].as<int32_t>();
     T* dx = arguments.outputs[0].as<T>();
     if (InQuads(w.channels)) {
-      return Launched(Launch(stream(), ImageGrid(w.batch, w.in_height, w.in_width, w.channels), QuadBlock(w.channels), 0,
-                             GradientOfMaxQuads<T>, dy, index, dx, w));
+      return LaunchStatus(Launch(stream(), ImageGrid(w.batch, w.in_height, w.in_width, w.channels), QuadBlock(w.channels), 0,
+                                 GradientOfMaxQuads<T>, dy, index, dx, w));
     }
-    return Launched(Launch(stream(), BlocksFor(w.inputs()), kThreads, 0, GradientOfMax<T>, dy, index, dx, w));
+    return LaunchStatus(Launch(stream(), BlocksFor(w.inputs()), kThreads, 0, GradientOfMax<T>, dy, index, dx, w));
   }
 };
 
@@ -290,8 +290,8 @@ class AveragePool : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MeanOfWindows<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), Window::Of(op_, op_.in(0), op_.out(0))));
+    return LaunchStatus(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, MeanOfWindows<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), Window::Of(op_, op_.in(0), op_.out(0))));
   }
 };
 
@@ -300,8 +300,8 @@ class AveragePoolGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfMean<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), Window::Of(op_, op_.out(0), op_.in(0))));
+    return LaunchStatus(Launch(stream(), BlocksFor(op_.out(0).elements()), kThreads, 0, GradientOfMean<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), Window::Of(op_, op_.out(0), op_.in(0))));
   }
 };
 
@@ -315,8 +315,9 @@ class GlobalAveragePool : public DeviceKernel {
     const T* x = arguments.inputs[0].as<T>();
     T* y = arguments.outputs[0].as<T>();
     if (!InQuads(channels))
-      return Launched(Launch(stream(), BlocksFor(batch * channels), kThreads, 0, MeanOfPlanes<T>, x, y, batch, plane, channels));
-    return Launched(Launch(stream(), QuadGrid(batch, channels, 1), QuadBlock(channels), 0, MeanOfQuads<T>, x, y, batch, plane, channels));
+      return LaunchStatus(Launch(stream(), BlocksFor(batch * channels), kThreads, 0, MeanOfPlanes<T>, x, y, batch, plane, channels));
+    return LaunchStatus(
+        Launch(stream(), QuadGrid(batch, channels, 1), QuadBlock(channels), 0, MeanOfQuads<T>, x, y, batch, plane, channels));
   }
 };
 
@@ -330,10 +331,10 @@ class GlobalAveragePoolGrad : public DeviceKernel {
     const T* dy = arguments.inputs[0].as<T>();
     T* dx = arguments.outputs[0].as<T>();
     if (!InQuads(channels)) {
-      return Launched(Launch(stream(), BlocksFor(shape.elements()), kThreads, 0, GradientOfPlanes<T>, dy, dx, batch, plane, channels));
+      return LaunchStatus(Launch(stream(), BlocksFor(shape.elements()), kThreads, 0, GradientOfPlanes<T>, dy, dx, batch, plane, channels));
     }
     const dim3 grid(static_cast<unsigned>(QuadStrips(channels)), static_cast<unsigned>(std::clamp<int64_t>(batch, 1, kMaxBlocks)));
-    return Launched(Launch(stream(), grid, QuadBlock(channels), 0, GradientOfMeanQuads<T>, dy, dx, batch, plane, channels));
+    return LaunchStatus(Launch(stream(), grid, QuadBlock(channels), 0, GradientOfMeanQuads<T>, dy, dx, batch, plane, channels));
   }
 };
 

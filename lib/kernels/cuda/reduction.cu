@@ -12,7 +12,7 @@ namespace {
 
 // The elements that belong to result r are base.IndexOf(r) + each.IndexOf(0), each.IndexOf(1), .. of the input.
 struct Groups {
-  Walk base, each;
+  StridedIndex base, each;
   int64_t results = 1, elements = 1;  // elements of each result
 
   // `reduced[axis]`: the axis goes.
@@ -28,7 +28,8 @@ struct Groups {
       (reduced[axis] ? gone_dims : kept_dims).push_back(shape.dim(axis));
       (reduced[axis] ? gone_strides : kept_strides).push_back(strides[axis]);
     }
-    Groups groups{.base = Walk::Of(tensor::Shape(kept_dims), kept_strides), .each = Walk::Of(tensor::Shape(gone_dims), gone_strides)};
+    Groups groups{.base = StridedIndex::Of(tensor::Shape(kept_dims), kept_strides),
+                  .each = StridedIndex::Of(tensor::Shape(gone_dims), gone_strides)};
     groups.results = groups.base.elements();
     groups.elements = groups.each.elements();
     return groups;
@@ -66,8 +67,8 @@ __global__ void MaxGradOfGroups(const T* x, const T* y, const T* dy, T* dx, Grou
 }
 
 template <typename T>
-__global__ void BroadcastElements(const T* x, T* y, Walk walk, int64_t count) {
-  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = x[walk.IndexOf(i)];
+__global__ void BroadcastElements(const T* x, T* y, StridedIndex strided, int64_t count) {
+  for (int64_t i = FirstElement(); i < count; i += ElementStride()) y[i] = x[strided.IndexOf(i)];
 }
 
 std::vector<bool> ReducedAxes(const PreparedOp& op) {
@@ -88,8 +89,8 @@ class Reduce : public DeviceKernel {
     const auto kernel = kind_ == "max"    ? ReduceGroups<Kind::kMax, T>
                         : kind_ == "mean" ? ReduceGroups<Kind::kMean, T>
                                           : ReduceGroups<Kind::kSum, T>;
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, kernel, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), groups_));
+    return LaunchStatus(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, kernel,
+                               arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), groups_));
   }
 
  private:
@@ -102,9 +103,9 @@ class ReduceMaxGrad : public DeviceKernel {
  public:
   ReduceMaxGrad(PreparedOp op, Device& device) : DeviceKernel(std::move(op), device), groups_(Groups::Of(op_.in(0), ReducedAxes(op_))) {}
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, MaxGradOfGroups<T>,
-                           arguments.inputs[0].as<T>(), arguments.inputs[1].as<T>(), arguments.inputs[2].as<T>(),
-                           arguments.outputs[0].as<T>(), groups_));
+    return LaunchStatus(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, MaxGradOfGroups<T>,
+                               arguments.inputs[0].as<T>(), arguments.inputs[1].as<T>(), arguments.inputs[2].as<T>(),
+                               arguments.outputs[0].as<T>(), groups_));
   }
 
  private:
@@ -117,8 +118,8 @@ class BroadcastTo : public DeviceKernel {
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
     const int64_t count = op_.out(0).elements();
-    return Launched(Launch(stream(), BlocksFor(count), kThreads, 0, BroadcastElements<T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), Walk::Broadcast(op_.in(0), op_.out(0)), count));
+    return LaunchStatus(Launch(stream(), BlocksFor(count), kThreads, 0, BroadcastElements<T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), StridedIndex::Broadcast(op_.in(0), op_.out(0)), count));
   }
 };
 
@@ -135,8 +136,8 @@ class SumTo : public DeviceKernel {
  public:
   SumTo(PreparedOp op, Device& device) : DeviceKernel(std::move(op), device), groups_(Groups::Of(op_.in(0), RepeatedAxes(op_))) {}
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, ReduceGroups<Kind::kSum, T>,
-                           arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), groups_));
+    return LaunchStatus(Launch(stream(), BlocksForRows(groups_.results), ThreadsFor(groups_.elements), 0, ReduceGroups<Kind::kSum, T>,
+                               arguments.inputs[0].as<T>(), arguments.outputs[0].as<T>(), groups_));
   }
 
  private:
@@ -144,24 +145,24 @@ class SumTo : public DeviceKernel {
 };
 
 template <typename K>
-MadeKernel MakeWalking(PreparedOp op, Device& device) {
-  if (!Walk::Fits(op.in(0)) || !Walk::Fits(op.out(0))) return TooManyAxes(op);
+KernelOrError MakeStrided(PreparedOp op, Device& device) {
+  if (!StridedIndex::Fits(op.in(0)) || !StridedIndex::Fits(op.out(0))) return TooManyAxes(op);
   return Make<K>(std::move(op), device);
 }
 
 template <template <typename> class K>
-constexpr Entry WalkingEntry(opdag::OpKind kind, absl::string_view inputs) {
-  return {kind, MakeWalking<K<float>>, {MakeWalking<K<Bf16>>, inputs, "b"}};
+constexpr Entry StridedEntry(opdag::OpKind kind, absl::string_view inputs) {
+  return {kind, MakeStrided<K<float>>, {MakeStrided<K<Bf16>>, inputs, "b"}};
 }
 
 }  // namespace
 
 std::span<const Entry> ReductionKernels() {
   static constexpr Entry kEntries[] = {
-      WalkingEntry<Reduce>(OpKind::kReduce, "b"),
-      WalkingEntry<ReduceMaxGrad>(OpKind::kReduceMaxGrad, "bbb"),
-      WalkingEntry<BroadcastTo>(OpKind::kBroadcastTo, "b"),
-      WalkingEntry<SumTo>(OpKind::kSumTo, "b"),
+      StridedEntry<Reduce>(OpKind::kReduce, "b"),
+      StridedEntry<ReduceMaxGrad>(OpKind::kReduceMaxGrad, "bbb"),
+      StridedEntry<BroadcastTo>(OpKind::kBroadcastTo, "b"),
+      StridedEntry<SumTo>(OpKind::kSumTo, "b"),
   };
   return kEntries;
 }

@@ -43,8 +43,8 @@ class Softmax : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxRows<kLog, T>, arguments.inputs[0].as<T>(),
-                           arguments.outputs[0].as<T>(), op_.in(0).rows(), op_.in(0).dim(-1)));
+    return LaunchStatus(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxRows<kLog, T>, arguments.inputs[0].as<T>(),
+                               arguments.outputs[0].as<T>(), op_.in(0).rows(), op_.in(0).dim(-1)));
   }
 };
 
@@ -53,8 +53,9 @@ class SoftmaxGrad : public DeviceKernel {
  public:
   using DeviceKernel::DeviceKernel;
   absl::Status Run(const KernelArguments& arguments) override {
-    return Launched(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxGradRows<kLog, T>, arguments.inputs[0].as<T>(),
-                           arguments.inputs[1].as<T>(), arguments.outputs[0].as<T>(), op_.in(0).rows(), op_.in(0).dim(-1)));
+    return LaunchStatus(Launch(stream(), BlocksForRows(op_.in(0).rows()), kThreads, 0, SoftmaxGradRows<kLog, T>,
+                               arguments.inputs[0].as<T>(), arguments.inputs[1].as<T>(), arguments.outputs[0].as<T>(), op_.in(0).rows(),
+                               op_.in(0).dim(-1)));
   }
 };
 

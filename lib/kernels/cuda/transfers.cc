@@ -56,7 +56,7 @@ PinnedPool::~PinnedPool() {
   }
 }
 
-absl::StatusOr<PinnedPool::Block> PinnedPool::Take(size_t bytes) {
+absl::StatusOr<PinnedPool::Block> PinnedPool::Allocate(size_t bytes) {
   Block block{.size = std::bit_ceil(std::max(bytes, kMinPinnedBytes))};
   {
     const base::MutexLock lock(mutex_);
@@ -71,24 +71,24 @@ absl::StatusOr<PinnedPool::Block> PinnedPool::Take(size_t bytes) {
   return block;
 }
 
-void PinnedPool::Give(Block block) {
+void PinnedPool::Free(Block block) {
   if (block.data == nullptr) return;
   const base::MutexLock lock(mutex_);
   free_[block.size].push_back(block);
 }
 
 PendingTransfer::~PendingTransfer() {
-  if (Wait().ok()) pool_.Give(block_);  // else the device may still write there
+  if (Wait().ok()) pool_.Free(block_);  // else the device may still write there
 }
 
-Outgoing::~Outgoing() {
+DeviceToHostCopier::~DeviceToHostCopier() {
   if (stream_ == nullptr) return;
   cudaStreamSynchronize(stream_);
   buffers_.clear();
   cudaStreamDestroy(stream_);
 }
 
-absl::StatusOr<std::byte*> Outgoing::Begin(size_t bytes) {
+absl::StatusOr<std::byte*> DeviceToHostCopier::Begin(size_t bytes) {
   FUSIONLLM_RETURN_IF_ERROR(Prepare(stream_));
   if (buffers_.empty()) buffers_.resize(kBuffers);
   next_ = (next_ + 1) % kBuffers;
@@ -98,11 +98,11 @@ absl::StatusOr<std::byte*> Outgoing::Begin(size_t bytes) {
   return buffer.block.data();
 }
 
-absl::StatusOr<std::unique_ptr<PendingTransfer>> Outgoing::Send(size_t bytes) {
+absl::StatusOr<std::unique_ptr<PendingTransfer>> DeviceToHostCopier::Send(size_t bytes) {
   Buffer& buffer = buffers_[next_];
   FUSIONLLM_RETURN_IF_ERROR(filled_.Record(compute_));
   FUSIONLLM_RETURN_IF_ERROR(filled_.MakeStreamWait(stream_));
-  FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, pool_.Take(bytes));
+  FUSIONLLM_ASSIGN_OR_RETURN(const PinnedPool::Block staging, pool_.Allocate(bytes));
   FUSIONLLM_RETURN_IF_ERROR(
       ToStatus(cudaMemcpyAsync(staging.data, buffer.block.data(), bytes, cudaMemcpyDeviceToHost, stream_), "copying from the device"));
   FUSIONLLM_RETURN_IF_ERROR(buffer.left.Record(stream_));
@@ -111,15 +111,15 @@ absl::StatusOr<std::unique_ptr<PendingTransfer>> Outgoing::Send(size_t bytes) {
   return std::make_unique<PendingTransfer>(pool_, staging, bytes, std::move(arrived));
 }
 
-Incoming::~Incoming() {
+HostToDeviceCopier::~HostToDeviceCopier() {
   if (stream_ == nullptr) return;
   cudaStreamSynchronize(stream_);
-  for (const Buffer& buffer : buffers_) pool_.Give(buffer.staging);
+  for (const Buffer& buffer : buffers_) pool_.Free(buffer.staging);
   buffers_.clear();
   cudaStreamDestroy(stream_);
 }
 
-absl::StatusOr<std::byte*> Incoming::CopyToDevice(std::span<const std::span<const std::byte>> pieces) {
+absl::StatusOr<std::byte*> HostToDeviceCopier::CopyToDevice(std::span<const std::span<const std::byte>> pieces) {
   FUSIONLLM_RETURN_IF_ERROR(Prepare(stream_));
   if (buffers_.empty()) buffers_.resize(kBuffers);
   next_ = (next_ + 1) % kBuffers;
@@ -129,8 +129,8 @@ absl::StatusOr<std::byte*> Incoming::CopyToDevice(std::span<const std::span<cons
   FUSIONLLM_RETURN_IF_ERROR(Reserve(memory_, buffer.block, bytes));
   FUSIONLLM_RETURN_IF_ERROR(buffer.arrived.Wait());  // the staging is read
   if (buffer.staging.size < bytes) {
-    pool_.Give(std::exchange(buffer.staging, {}));
-    FUSIONLLM_ASSIGN_OR_RETURN(buffer.staging, pool_.Take(bytes));
+    pool_.Free(std::exchange(buffer.staging, {}));
+    FUSIONLLM_ASSIGN_OR_RETURN(buffer.staging, pool_.Allocate(bytes));
   }
   size_t offset = 0;
   for (const std::span<const std::byte> piece : pieces) {
@@ -145,6 +145,6 @@ absl::StatusOr<std::byte*> Incoming::CopyToDevice(std::span<const std::span<cons
   return buffer.block.data();
 }
 
-absl::Status Incoming::Release() { return buffers_[next_].read.Record(compute_); }
+absl::Status HostToDeviceCopier::Release() { return buffers_[next_].read.Record(compute_); }
 
 }  // namespace fusionllm::kernels::cuda

@@ -54,9 +54,9 @@ class PinnedPool {
   ~PinnedPool();
 
   // At least `bytes`. Errors: ResourceExhausted.
-  absl::StatusOr<Block> Take(size_t bytes);
-  // Of Take; nothing may be under way to or from it.
-  void Give(Block block);
+  absl::StatusOr<Block> Allocate(size_t bytes);
+  // Of Allocate; nothing may be under way to or from it.
+  void Free(Block block);
 
  private:
   base::Mutex mutex_;
@@ -82,12 +82,12 @@ class PendingTransfer {
 };
 
 // From the device. The device's thread alone.
-class Outgoing {
+class DeviceToHostCopier {
  public:
-  Outgoing(cudaStream_t compute, tensor::Memory& memory, PinnedPool& pool) : compute_(compute), memory_(memory), pool_(pool) {}
-  ~Outgoing();
-  Outgoing(const Outgoing&) = delete;
-  Outgoing& operator=(const Outgoing&) = delete;
+  DeviceToHostCopier(cudaStream_t compute, tensor::Memory& memory, PinnedPool& pool) : compute_(compute), memory_(memory), pool_(pool) {}
+  ~DeviceToHostCopier();
+  DeviceToHostCopier(const DeviceToHostCopier&) = delete;
+  DeviceToHostCopier& operator=(const DeviceToHostCopier&) = delete;
 
   // A buffer on the device that kernels of the compute stream may fill, aligned to 256; good until the next Begin. Errors:
   // ResourceExhausted.
@@ -110,12 +110,12 @@ class Outgoing {
 };
 
 // To the device. The device's thread alone.
-class Incoming {
+class HostToDeviceCopier {
  public:
-  Incoming(cudaStream_t compute, tensor::Memory& memory, PinnedPool& pool) : compute_(compute), memory_(memory), pool_(pool) {}
-  ~Incoming();
-  Incoming(const Incoming&) = delete;
-  Incoming& operator=(const Incoming&) = delete;
+  HostToDeviceCopier(cudaStream_t compute, tensor::Memory& memory, PinnedPool& pool) : compute_(compute), memory_(memory), pool_(pool) {}
+  ~HostToDeviceCopier();
+  HostToDeviceCopier(const HostToDeviceCopier&) = delete;
+  HostToDeviceCopier& operator=(const HostToDeviceCopier&) = delete;
 
   // Brings `pieces`, each to an offset aligned to 256 behind the one before, where kernels of the compute stream asked for from now on find
   // them. `bytes` may be reused when it returns. Good for kernels asked for before Release. Errors: ResourceExhausted.

@@ -27,10 +27,10 @@ Array Rounded(const Array& array) {
   return out;
 }
 
-Array Widened(const Array& array) {
+Array UpcastToF32(const Array& array) {
   if (array.type.dtype != DType::kBF16) return array;
   Array out({DType::kF32, array.type.shape});
-  tensor::WidenBf16({reinterpret_cast<const uint16_t*>(array.bytes.data()), static_cast<size_t>(array.type.elements())}, out.f32());
+  tensor::UpcastBf16({reinterpret_cast<const uint16_t*>(array.bytes.data()), static_cast<size_t>(array.type.elements())}, out.f32());
   return out;
 }
 
@@ -98,11 +98,11 @@ Pair PairOf(OpCase in_bf16) {
   OpCase in_f32 = in_bf16;
   const bool factors = MultipliesMatrices(in_f32.op);
   for (size_t i = 0; i < in_f32.inputs.size(); ++i) {
-    in_f32.inputs[i] = Widened(factors ? Rounded(in_f32.inputs[i]) : in_f32.inputs[i]);
+    in_f32.inputs[i] = UpcastToF32(factors ? Rounded(in_f32.inputs[i]) : in_f32.inputs[i]);
     in_f32.op.inputs[i] = in_f32.inputs[i].type;
   }
   for (Array& parameter : in_f32.parameters) {
-    if (factors) parameter = Widened(Rounded(parameter));
+    if (factors) parameter = UpcastToF32(Rounded(parameter));
   }
   for (TensorType& type : in_f32.op.outputs) {
     if (type.dtype == DType::kBF16) type.dtype = DType::kF32;
@@ -174,8 +174,8 @@ void ExpectBf16Agreement(const Target& target, int size) {
         EXPECT_EQ(Difference(exact.outputs[i], got.outputs[i], pair.in_f32.tolerance), "");
         continue;
       }
-      ExpectWithin(exact.outputs[i], Widened(got.outputs[i]), -8, pair.in_f32.tolerance);
-      ExpectWithin(Widened(reference.outputs[i]), Widened(got.outputs[i]), -7, pair.in_f32.tolerance);
+      ExpectWithin(exact.outputs[i], UpcastToF32(got.outputs[i]), -8, pair.in_f32.tolerance);
+      ExpectWithin(UpcastToF32(reference.outputs[i]), UpcastToF32(got.outputs[i]), -7, pair.in_f32.tolerance);
     }
   });
 }

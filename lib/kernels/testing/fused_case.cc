@@ -95,17 +95,17 @@ Array RandomFloats(const tensor::TensorType& type, uint64_t seed) {
   return out;
 }
 
-Array Widened(const Array& array) {
+Array UpcastToF32(const Array& array) {
   if (array.type.dtype != DType::kBF16) return array;
   Array wide({DType::kF32, array.type.shape});
-  tensor::WidenBf16({reinterpret_cast<const uint16_t*>(array.bytes.data()), static_cast<size_t>(array.type.elements())}, wide.f32());
+  tensor::UpcastBf16({reinterpret_cast<const uint16_t*>(array.bytes.data()), static_cast<size_t>(array.type.elements())}, wide.f32());
   return wide;
 }
 
 std::vector<PreparedFusedOp> PreparedRow(const RowCase& row, const std::vector<bool>& wanted) {
   std::vector<PreparedFusedOp> prepared;
   for (size_t i = 0; i < row.size(); ++i) {
-    prepared.push_back({.op = row[i].op_case.op, .through = row[i].through, .wanted = i >= wanted.size() || wanted[i]});
+    prepared.push_back({.op = row[i].op_case.op, .through = row[i].through, .keeps_output = i >= wanted.size() || wanted[i]});
   }
   return prepared;
 }

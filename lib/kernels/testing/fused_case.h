@@ -22,7 +22,7 @@ using RowCase = std::vector<LinkedCase>;
 // Normally distributed, f32 or rounded to bf16.
 Array RandomFloats(const tensor::TensorType& type, uint64_t seed);
 // bf16 as f32; others as they are.
-Array Widened(const Array& array);
+Array UpcastToF32(const Array& array);
 
 OpCase CaseOf(std::string type, std::vector<Array> inputs, std::vector<Array> parameters, std::vector<tensor::TensorType> outputs);
 

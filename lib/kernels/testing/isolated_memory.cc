@@ -55,9 +55,9 @@ struct Shared {
   absl::Status TakeError() { return std::exchange(late, absl::OkStatus()); }
 };
 
-class ApartMemory final : public tensor::Memory {
+class IsolatedMemory final : public tensor::Memory {
  public:
-  explicit ApartMemory(Shared& shared) : shared_(shared) {}
+  explicit IsolatedMemory(Shared& shared) : shared_(shared) {}
   bool on_host() const override { return false; }
   absl::StatusOr<tensor::MemoryBlock> Allocate(size_t bytes) override {
     FUSIONLLM_ASSIGN_OR_RETURN(std::byte * data, shared_.reserved.Take(bytes));
@@ -87,9 +87,9 @@ class ApartMemory final : public tensor::Memory {
   Shared& shared_;
 };
 
-class ApartKernel final : public Kernel {
+class IsolatedKernel final : public Kernel {
  public:
-  ApartKernel(std::unique_ptr<Kernel> inner, Shared& shared) : inner_(std::move(inner)), shared_(shared) {}
+  IsolatedKernel(std::unique_ptr<Kernel> inner, Shared& shared) : inner_(std::move(inner)), shared_(shared) {}
   size_t workspace_bytes() const override { return inner_->workspace_bytes(); }
   bool CanRunInPlace(int output, int input) const override { return inner_->CanRunInPlace(output, input); }
   absl::Status Run(const KernelArguments& arguments) override {
@@ -104,9 +104,9 @@ class ApartKernel final : public Kernel {
   Shared& shared_;
 };
 
-class ApartOptimizer final : public OptimizerKernels {
+class IsolatedOptimizer final : public OptimizerKernels {
  public:
-  ApartOptimizer(OptimizerKernels& inner, Shared& shared) : inner_(inner), shared_(shared) {}
+  IsolatedOptimizer(OptimizerKernels& inner, Shared& shared) : inner_(inner), shared_(shared) {}
   absl::Status Add(std::span<const float* const> terms, float* sum, size_t count) override {
     const Door open(shared_.reserved);
     return inner_.Add(terms, sum, count);
@@ -126,9 +126,9 @@ class ApartOptimizer final : public OptimizerKernels {
   Shared& shared_;
 };
 
-class ApartBackend final : public Backend {
+class IsolatedBackend final : public Backend {
  public:
-  explicit ApartBackend(std::unique_ptr<Backend> inner)
+  explicit IsolatedBackend(std::unique_ptr<Backend> inner)
       : inner_(std::move(inner)), memory_(shared_), optimizer_(inner_->optimizer(), shared_) {}
   absl::Status Reserve() { return shared_.reserved.Reserve(); }
 
@@ -137,24 +137,24 @@ class ApartBackend final : public Backend {
   bool Supports(opdag::OpKind kind) const override { return inner_->Supports(kind); }
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const opdag::Graph& graph, const opdag::Op& op) override {
     FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> kernel, inner_->Prepare(graph, op));
-    return std::make_unique<ApartKernel>(std::move(kernel), shared_);
+    return std::make_unique<IsolatedKernel>(std::move(kernel), shared_);
   }
   tensor::Memory& memory() override { return memory_; }
   OptimizerKernels& optimizer() override { return optimizer_; }
-  absl::Status Finish() override { return shared_.TakeError(); }
+  absl::Status Synchronize() override { return shared_.TakeError(); }
 
  private:
   const std::unique_ptr<Backend> inner_;
   Shared shared_;
-  ApartMemory memory_;
-  ApartOptimizer optimizer_;
+  IsolatedMemory memory_;
+  IsolatedOptimizer optimizer_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> IsolatedMemoryBackend(absl::string_view inner) {
   FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, CreateBackend(inner, {}));
-  auto apart = std::make_unique<ApartBackend>(std::move(backend));
+  auto apart = std::make_unique<IsolatedBackend>(std::move(backend));
   FUSIONLLM_RETURN_IF_ERROR(apart->Reserve());
   return apart;
 }

@@ -10,8 +10,8 @@
 
 namespace fusionllm::kernels::testing {
 
-// The kernels of `inner` ("ref", "cpu"), in memory of its own. Data out of range that a kernel finds is reported late, by Finish or the
-// next copy to the host. Not thread-safe.
+// The kernels of `inner` ("ref", "cpu"), in memory of its own. Data out of range that a kernel finds is reported late, by Synchronize or
+// the next copy to the host. Not thread-safe.
 absl::StatusOr<std::unique_ptr<Backend>> IsolatedMemoryBackend(absl::string_view inner);
 
 }  // namespace fusionllm::kernels::testing

@@ -187,7 +187,7 @@ absl::Status RestClient::Refusal(const HttpRequest& request, const HttpResponse&
   error.audit_id = std::string(response.Header("Audit-Id").substr(0, 64));
   if (!error.retry_after.has_value()) error.retry_after = AskedToWait(response);
   const LogLevel level = response.code >= 500 || response.code == 429 ? LogLevel::kWarning : LogLevel::kDebug;
-  if (base::Logs(level))
+  if (base::IsLogged(level))
     Log(level, absl::StrCat(Describe(request), ": ", response.code, " ", error.message, " [audit id ", error.audit_id, "]"));
   return ToStatus(error);
 }

@@ -49,18 +49,18 @@ FamilyFacts Gpt2Facts() {
                        .samples = Samples::kTokens,
                        .settings = {"nLayer", "nHead", "nEmbd", "vocabSize", "blockSize", "tieWeights"},
                        .default_preset = "small",
-                       .foreign_words = {{"numlayers", "spec.model.config.nLayer"},
-                                         {"numhiddenlayers", "spec.model.config.nLayer"},
-                                         {"numheads", "spec.model.config.nHead"},
-                                         {"numattentionheads", "spec.model.config.nHead"},
-                                         {"hiddensize", "spec.model.config.nEmbd"},
-                                         {"dmodel", "spec.model.config.nEmbd"},
-                                         {"npositions", "spec.model.config.blockSize"}}};
+                       .synonyms = {{"numlayers", "spec.model.config.nLayer"},
+                                    {"numhiddenlayers", "spec.model.config.nLayer"},
+                                    {"numheads", "spec.model.config.nHead"},
+                                    {"numattentionheads", "spec.model.config.nHead"},
+                                    {"hiddensize", "spec.model.config.nEmbd"},
+                                    {"dmodel", "spec.model.config.nEmbd"},
+                                    {"npositions", "spec.model.config.blockSize"}}};
   for (const Gpt2Preset& preset : kGpt2Presets) facts.presets.emplace_back(preset.name);
   return facts;
 }
 
-StoredForm Gpt2StoredForm() {
+HuggingFaceFormat Gpt2HuggingFaceFormat() {
   return {.model_types = {"gpt2"},
           .architecture_prefixes = {"GPT2"},
           .sizes = {{.field = "nLayer", .key = "n_layer", .value = &ModelSettings::n_layer, .max = kMaxGptLayers, .layers = kGpt2Blocks},
@@ -185,7 +185,7 @@ class Gpt2Object : public Family {
             "    # optimizer: {name: adamw, learningRate: 1.0e-3, weightDecay: 0.1}\n"
             "    # schedule: {name: cosine, warmupSteps: 50, minLearningRate: 1.0e-4}\n",
             tiny ? "    # precision: bf16            # fp32 where it is left out\n"
-                 : "    # precision: bf16            # fp32 where it is left out; half the bytes for values, and matrix units on GPUs\n",
+                 : "    # precision: bf16            # fp32 where it is left out; half the bytes for values, and tensor cores on GPUs\n",
             "    evaluation: {everySteps: 50, batches: 4}\n")};
   }
 
@@ -199,7 +199,7 @@ class Gpt2Object : public Family {
     return absl::StrCat(" of ", base::Pluralize(*sizes.settings.n_layer, "layer"), ", width ", *sizes.settings.n_embd);
   }
 
-  const StoredForm* stored() const override { return &stored_; }
+  const HuggingFaceFormat* hugging_face_format() const override { return &stored_; }
 
   // What the file leaves out is as in GPT2Config.
   absl::Status ReadConfig(const json& document, ConfigJson& config) const override {
@@ -236,7 +236,7 @@ class Gpt2Object : public Family {
     return document.dump(2) + "\n";
   }
 
-  Renaming RenamingFor(const std::function<bool(absl::string_view tensor)>& has) const override {
+  TensorNameMap TensorNameMapFor(const std::function<bool(absl::string_view tensor)>& has) const override {
     if (has(kGpt2Embedding) || !has(kGpt2BareEmbedding)) return nullptr;
     return [](absl::string_view tensor) {
       const auto begins = [tensor](absl::string_view part) { return absl::StartsWith(tensor, part); };
@@ -266,7 +266,7 @@ class Gpt2Object : public Family {
 
  private:
   const FamilyFacts facts_ = Gpt2Facts();
-  const StoredForm stored_ = Gpt2StoredForm();
+  const HuggingFaceFormat stored_ = Gpt2HuggingFaceFormat();
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ using opdag::Graph;
 using opdag::GraphBuilder;
 using opdag::Initializer;
 using opdag::kBatch;
-using opdag::ParameterChoice;
+using opdag::ParameterOverride;
 using opdag::ValueId;
 
 constexpr int64_t kMaxLayers = 10'000;
@@ -36,10 +36,10 @@ class Gpt2 {
   }
 
  private:
-  static ParameterChoice Normal(std::string name, double deviation) {
+  static ParameterOverride Normal(std::string name, double deviation) {
     return {std::move(name), Initializer{Initializer::Kind::kNormal, deviation}, std::nullopt};
   }
-  static ParameterChoice Zeros(std::string name) { return {std::move(name), Initializer{}, std::nullopt}; }
+  static ParameterOverride Zeros(std::string name) { return {std::move(name), Initializer{}, std::nullopt}; }
 
   ValueId LayerNorm(const std::string& op, const std::string& parameters, ValueId x) {
     return builder_.Add(op, "layer_norm", {x}, {{"epsilon", 1e-5}},

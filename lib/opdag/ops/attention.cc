@@ -10,8 +10,8 @@ const std::vector<AttributeSchema> kAttentionAttributes = {{"heads", AttributeKi
 
 absl::StatusOr<Types> Infer(const Graph& graph, const Op& op) {
   const TensorType& qkv = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("qkv", qkv));
-  FUSIONLLM_RETURN_IF_ERROR(WantRank("qkv", qkv, 3));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("qkv", qkv));
+  FUSIONLLM_RETURN_IF_ERROR(RequireRank("qkv", qkv, 3));
   FUSIONLLM_ASSIGN_OR_RETURN(const int64_t heads, PositiveInt(op.attributes, "heads"));
   const int64_t packed = qkv.shape[2];
   if (packed % 3 != 0 || packed / 3 % heads != 0) {
@@ -43,9 +43,9 @@ void AddAttention(std::vector<OpSchema>& schemas) {
   backward.attributes = kAttentionAttributes;
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Types forward_types, Infer(graph, op));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("y", InputType(graph, op, 1), forward_types[0]));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("lse", InputType(graph, op, 2), forward_types[1]));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 3), forward_types[0]));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("y", InputType(graph, op, 1), forward_types[0]));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("lse", InputType(graph, op, 2), forward_types[1]));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", InputType(graph, op, 3), forward_types[0]));
     return Types{InputType(graph, op, 0)};
   };
   // Scores once more, then dV, dP, dQ, dK: five products for the forward's two.

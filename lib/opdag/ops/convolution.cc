@@ -22,8 +22,8 @@ struct Geometry {
 
 // The weights and output that belong to images of type x.
 absl::StatusOr<Geometry> GeometryOf(const Attributes& attributes, const TensorType& x) {
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
-  FUSIONLLM_RETURN_IF_ERROR(WantRank("x", x, 4));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x));
+  FUSIONLLM_RETURN_IF_ERROR(RequireRank("x", x, 4));
   FUSIONLLM_ASSIGN_OR_RETURN(const int64_t out, PositiveInt(attributes, "out"));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto kernel, Window(attributes, "kernel", 1, 1));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto stride, Window(attributes, "stride", 1, 1));
@@ -34,8 +34,8 @@ absl::StatusOr<Geometry> GeometryOf(const Attributes& attributes, const TensorTy
   if (groups < 1 || in % groups != 0 || out % groups != 0) {
     return Refuse(groups, " groups do not divide ", in, " input and ", out, " output channels");
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t height, Slide(x.shape[1], kernel[0], stride[0], padding[0], dilation[0]));
-  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, Slide(x.shape[2], kernel[1], stride[1], padding[1], dilation[1]));
+  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t height, WindowOutputExtent(x.shape[1], kernel[0], stride[0], padding[0], dilation[0]));
+  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, WindowOutputExtent(x.shape[2], kernel[1], stride[1], padding[1], dilation[1]));
   Geometry geometry{F32({out, in / groups, kernel[0], kernel[1]}), F32({out}), F32({x.shape[0], height, width, out}), 0};
   FUSIONLLM_RETURN_IF_ERROR(CheckLimits(geometry.weight));
   FUSIONLLM_RETURN_IF_ERROR(CheckLimits(geometry.y));
@@ -95,7 +95,7 @@ OpSchema ConvolutionGradInput() {
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const TensorType images, ImagesOf(op.attributes));
     FUSIONLLM_ASSIGN_OR_RETURN(const Geometry geometry, GeometryOf(op.attributes, images));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 0), geometry.y));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", InputType(graph, op, 0), geometry.y));
     return Types{images};
   };
   schema.flops = [](const Graph& graph, const Op& op) { return Flops(op.attributes, OutputType(graph, op)); };
@@ -108,7 +108,7 @@ OpSchema ConvolutionGradWeight() {
   schema.output_count = ConvolutionInputs;
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Geometry geometry, GeometryOf(op.attributes, InputType(graph, op, 0)));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 1), geometry.y));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", InputType(graph, op, 1), geometry.y));
     return WithBias(op.attributes, geometry);
   };
   schema.flops = [](const Graph& graph, const Op& op) { return Flops(op.attributes, InputType(graph, op, 0)); };

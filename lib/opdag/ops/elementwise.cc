@@ -12,9 +12,9 @@ constexpr double kTranscendental = 8;
 
 absl::StatusOr<Types> SameAsFirst(const Graph& graph, const Op& op) {
   const TensorType& first = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", first));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", first));
   for (size_t i = 1; i < op.inputs.size(); ++i) {
-    FUSIONLLM_RETURN_IF_ERROR(WantSame("0", first, absl::StrCat(i), InputType(graph, op, static_cast<int>(i))));
+    FUSIONLLM_RETURN_IF_ERROR(RequireSame("0", first, absl::StrCat(i), InputType(graph, op, static_cast<int>(i))));
   }
   return Types{first};
 }
@@ -35,8 +35,8 @@ absl::StatusOr<Types> InferDropout(const Graph& graph, const Op& op) {
 absl::StatusOr<Types> InferBroadcast(const Graph& graph, const Op& op) {
   const TensorType& a = InputType(graph, op, 0);
   const TensorType& b = InputType(graph, op, 1);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("a", a));
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("b", b));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("a", a));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("b", b));
   absl::StatusOr<tensor::Shape> shape = Broadcast(a.shape, b.shape);
   if (!shape.ok()) {
     return Refuse(shape.status().message(), ": a is ", graph.value(op.inputs[0]).name, ", b is ", graph.value(op.inputs[1]).name);

@@ -60,7 +60,7 @@ void AddEmbedding(std::vector<OpSchema>& schemas) {
   backward.output_count = TableCount;
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const TensorType y, Embedded(op.attributes, InputType(graph, op, 0)));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 1), y));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", InputType(graph, op, 1), y));
     return Tables(op.attributes);
   };
   backward.flops = [](const Graph& graph, const Op& op) {

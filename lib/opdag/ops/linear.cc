@@ -31,7 +31,7 @@ OpSchema Linear() {
   schema.attributes = {{"out", AttributeKind::kInt, true}, {"layout", AttributeKind::kText}, {"bias", AttributeKind::kBool}};
   schema.parameter_count = LinearInputs;
   schema.parameter_types = [](const Attributes& attributes, const Types& inputs) -> absl::StatusOr<Types> {
-    FUSIONLLM_RETURN_IF_ERROR(WantF32("x", inputs[0], 1));
+    FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", inputs[0], 1));
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t out, PositiveInt(attributes, "out"));
     FUSIONLLM_ASSIGN_OR_RETURN(TensorType weight, Weight(attributes, inputs[0].shape.dim(-1), out));
     Types types = {std::move(weight)};
@@ -53,7 +53,7 @@ OpSchema LinearGradInput() {
   schema.parameters = {"weight"};
   schema.attributes = {{"in", AttributeKind::kInt, true}, {"layout", AttributeKind::kText}};
   schema.parameter_types = [](const Attributes& attributes, const Types& inputs) -> absl::StatusOr<Types> {
-    FUSIONLLM_RETURN_IF_ERROR(WantF32("dy", inputs[0], 1));
+    FUSIONLLM_RETURN_IF_ERROR(RequireF32("dy", inputs[0], 1));
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t in, PositiveInt(attributes, "in"));
     FUSIONLLM_ASSIGN_OR_RETURN(TensorType weight, Weight(attributes, in, inputs[0].shape.dim(-1)));
     return Types{std::move(weight)};
@@ -75,10 +75,10 @@ OpSchema LinearGradWeight() {
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& x = InputType(graph, op, 0);
     const TensorType& dy = InputType(graph, op, 1);
-    FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x, 1));
-    FUSIONLLM_RETURN_IF_ERROR(WantF32("dy", dy, 1));
+    FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x, 1));
+    FUSIONLLM_RETURN_IF_ERROR(RequireF32("dy", dy, 1));
     const int64_t out = dy.shape.dim(-1);
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dy", dy, WithLastExtent(x, out)));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", dy, WithLastExtent(x, out)));
     FUSIONLLM_ASSIGN_OR_RETURN(TensorType weight, Weight(op.attributes, x.shape.dim(-1), out));
     Types types = {std::move(weight)};
     if (LinearInputs(op.attributes) == 2) types.push_back(F32({out}));
@@ -94,8 +94,8 @@ OpSchema LinearGradWeight() {
 absl::StatusOr<Types> InferMatmul(const Graph& graph, const Op& op) {
   const TensorType& a = InputType(graph, op, 0);
   const TensorType& b = InputType(graph, op, 1);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("a", a, 2));
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("b", b, 2));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("a", a, 2));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("b", b, 2));
   const bool transpose_a = op.attributes.Bool("transpose_a");
   const bool transpose_b = op.attributes.Bool("transpose_b");
   const int64_t inner_a = a.shape.dim(transpose_a ? -2 : -1);

@@ -8,10 +8,10 @@ namespace {
 
 // Labels have the extents of the logits without the last one.
 absl::StatusOr<int64_t> Rows(const TensorType& logits, const TensorType& labels) {
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("logits", logits, 1));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("logits", logits, 1));
   Extents wanted = logits.shape.dims();
   wanted.pop_back();
-  FUSIONLLM_RETURN_IF_ERROR(WantType("labels", labels, I32(std::move(wanted))));
+  FUSIONLLM_RETURN_IF_ERROR(RequireType("labels", labels, I32(std::move(wanted))));
   return logits.shape.rows();
 }
 
@@ -32,8 +32,8 @@ OpSchema CrossEntropyGrad() {
   schema.attributes = {{"ignore_index", AttributeKind::kInt}};
   schema.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t rows, Rows(InputType(graph, op, 0), InputType(graph, op, 1)));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("lse", InputType(graph, op, 2), F32({rows})));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dloss", InputType(graph, op, 3), F32({})));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("lse", InputType(graph, op, 2), F32({rows})));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dloss", InputType(graph, op, 3), F32({})));
     return Types{InputType(graph, op, 0)};
   };
   schema.flops = [](const Graph& graph, const Op& op) { return 10 * InputElements(graph, op); };
@@ -41,8 +41,8 @@ OpSchema CrossEntropyGrad() {
 }
 
 absl::Status CheckMse(const Graph& graph, const Op& op) {
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", InputType(graph, op, 0)));
-  return WantSame("x", InputType(graph, op, 0), "target", InputType(graph, op, 1));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", InputType(graph, op, 0)));
+  return RequireSame("x", InputType(graph, op, 0), "target", InputType(graph, op, 1));
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ void AddLoss(std::vector<OpSchema>& schemas) {
   OpSchema grad = MakeBackward(OpKind::kMseGrad, OpClass::kElementwise, {"x", "target", "dloss"}, {"dx"});
   grad.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_RETURN_IF_ERROR(CheckMse(graph, op));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dloss", InputType(graph, op, 2), F32({})));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dloss", InputType(graph, op, 2), F32({})));
     return Types{InputType(graph, op, 0)};
   };
   grad.flops = [](const Graph& graph, const Op& op) { return 2 * InputElements(graph, op); };

@@ -25,7 +25,7 @@ absl::StatusOr<Types> InferConstant(const Graph& graph, const Op& op) {
 
 absl::StatusOr<Types> InferReshape(const Graph& graph, const Op& op) {
   const TensorType& x = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x));
   FUSIONLLM_ASSIGN_OR_RETURN(Extents extents, ShapeAttribute(op.attributes, "shape", graph.batch(), true));
   const Extents asked = extents;
   int64_t* unknown = nullptr;
@@ -45,7 +45,7 @@ absl::StatusOr<Types> InferReshape(const Graph& graph, const Op& op) {
 
 absl::StatusOr<Types> InferFlatten(const Graph& graph, const Op& op) {
   const TensorType& x = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x, 1));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x, 1));
   const int64_t start = op.attributes.Int("start", 1);
   if (start < 0 || start > x.shape.rank()) return Refuse("attribute 'start' is ", start, " and x is ", x.ToString());
   Extents extents(x.shape.dims().begin(), x.shape.dims().begin() + start);
@@ -57,7 +57,7 @@ absl::StatusOr<Types> InferFlatten(const Graph& graph, const Op& op) {
 
 absl::StatusOr<Types> InferTranspose(const Graph& graph, const Op& op) {
   const TensorType& x = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x));
   const Extents permutation = op.attributes.Ints("permutation");
   std::vector<bool> seen(x.shape.rank(), false);
   bool fits = static_cast<int>(permutation.size()) == x.shape.rank();
@@ -81,8 +81,8 @@ absl::StatusOr<Types> InferConcat(const Graph& graph, const Op& op) {
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const TensorType& x = InputType(graph, op, static_cast<int>(i));
     const std::string name = absl::StrCat("x", i);
-    FUSIONLLM_RETURN_IF_ERROR(WantF32(name, x));
-    FUSIONLLM_RETURN_IF_ERROR(WantRank(name, x, first.shape.rank()));
+    FUSIONLLM_RETURN_IF_ERROR(RequireF32(name, x));
+    FUSIONLLM_RETURN_IF_ERROR(RequireRank(name, x, first.shape.rank()));
     for (int k = 0; k < x.shape.rank(); ++k) {
       if (k != axis && x.shape[k] != first.shape[k]) {
         return Refuse("inputs x0 ", first.ToString(), " and ", name, " ", x.ToString(), " differ beside axis ", axis);
@@ -95,7 +95,7 @@ absl::StatusOr<Types> InferConcat(const Graph& graph, const Op& op) {
 
 absl::StatusOr<Types> InferSplit(const Graph& graph, const Op& op) {
   const TensorType& x = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x));
   FUSIONLLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(op.attributes, "axis", x.shape.rank()));
   Types types;
   int64_t rest = x.shape[static_cast<int>(axis)];
@@ -112,7 +112,7 @@ absl::StatusOr<Types> InferSplit(const Graph& graph, const Op& op) {
 
 absl::StatusOr<Types> InferSlice(const Graph& graph, const Op& op) {
   const TensorType& x = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x));
   FUSIONLLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(op.attributes, "axis", x.shape.rank()));
   const int64_t begin = op.attributes.Int("begin");
   const int64_t end = op.attributes.Int("end");
@@ -126,7 +126,7 @@ absl::StatusOr<Types> InferSlice(const Graph& graph, const Op& op) {
 
 absl::StatusOr<Types> InferPadSlice(const Graph& graph, const Op& op) {
   const TensorType& dy = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("dy", dy));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("dy", dy));
   FUSIONLLM_ASSIGN_OR_RETURN(const int64_t axis, Axis(op.attributes, "axis", dy.shape.rank()));
   FUSIONLLM_ASSIGN_OR_RETURN(const int64_t extent, PositiveInt(op.attributes, "extent"));
   const int64_t begin = op.attributes.Int("begin");
@@ -139,7 +139,7 @@ absl::StatusOr<Types> InferPadSlice(const Graph& graph, const Op& op) {
 
 absl::StatusOr<Types> InferBroadcastTo(const Graph& graph, const Op& op) {
   const TensorType& x = InputType(graph, op, 0);
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x));
   FUSIONLLM_ASSIGN_OR_RETURN(Extents extents, ShapeAttribute(op.attributes, "shape", graph.batch()));
   const tensor::Shape target(std::move(extents));
   const absl::StatusOr<tensor::Shape> broadcast = Broadcast(x.shape, target);

@@ -13,7 +13,7 @@ absl::Status CheckEpsilon(const Attributes& attributes) {
 }
 
 absl::StatusOr<Types> ChannelVectors(const Types& inputs, int count) {
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", inputs[0], 1));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", inputs[0], 1));
   return Types(count, F32({inputs[0].shape.dim(-1)}));
 }
 
@@ -21,9 +21,9 @@ absl::StatusOr<Types> ChannelVectors(const Types& inputs, int count) {
 absl::StatusOr<Types> InferGrad(const Graph& graph, const Op& op, int64_t extent) {
   const TensorType& x = InputType(graph, op, 0);
   FUSIONLLM_RETURN_IF_ERROR(CheckEpsilon(op.attributes));
-  FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 1), x));
-  FUSIONLLM_RETURN_IF_ERROR(WantType("mean", InputType(graph, op, 2), F32({extent})));
-  FUSIONLLM_RETURN_IF_ERROR(WantType("rstd", InputType(graph, op, 3), F32({extent})));
+  FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", InputType(graph, op, 1), x));
+  FUSIONLLM_RETURN_IF_ERROR(RequireType("mean", InputType(graph, op, 2), F32({extent})));
+  FUSIONLLM_RETURN_IF_ERROR(RequireType("rstd", InputType(graph, op, 3), F32({extent})));
   const TensorType channels = F32({x.shape.dim(-1)});
   return Types{x, channels, channels};
 }

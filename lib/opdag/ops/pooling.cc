@@ -14,15 +14,15 @@ std::vector<AttributeSchema> WindowAttributes(bool backward) {
 }
 
 absl::StatusOr<TensorType> Pooled(const Attributes& attributes, const TensorType& x) {
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
-  FUSIONLLM_RETURN_IF_ERROR(WantRank("x", x, 4));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x));
+  FUSIONLLM_RETURN_IF_ERROR(RequireRank("x", x, 4));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto kernel, Window(attributes, "kernel", 1, 1));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto stride, Window(attributes, "stride", 1, 1));
   FUSIONLLM_ASSIGN_OR_RETURN(const auto padding, Window(attributes, "padding", 0, 0));
   // More padding would give windows that hold no pixel at all.
   if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2) return Refuse("padding may be at most half the kernel");
-  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t height, Slide(x.shape[1], kernel[0], stride[0], padding[0], 1));
-  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, Slide(x.shape[2], kernel[1], stride[1], padding[1], 1));
+  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t height, WindowOutputExtent(x.shape[1], kernel[0], stride[0], padding[0], 1));
+  FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, WindowOutputExtent(x.shape[2], kernel[1], stride[1], padding[1], 1));
   return F32({x.shape[0], height, width, x.shape[3]});
 }
 
@@ -59,8 +59,8 @@ void AddMaxPool(std::vector<OpSchema>& schemas) {
   backward.attributes = WindowAttributes(true);
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Types types, ImagesAndPooled(op.attributes));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 0), types[1]));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("index", InputType(graph, op, 1), I32(types[1].shape.dims())));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", InputType(graph, op, 0), types[1]));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("index", InputType(graph, op, 1), I32(types[1].shape.dims())));
     return Types{types[0]};
   };
   backward.flops = [](const Graph& graph, const Op& op) { return InputElements(graph, op); };
@@ -81,7 +81,7 @@ void AddAveragePool(std::vector<OpSchema>& schemas) {
   backward.attributes = WindowAttributes(true);
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const Types types, ImagesAndPooled(op.attributes));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 0), types[1]));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", InputType(graph, op, 0), types[1]));
     return Types{types[0]};
   };
   backward.flops = [](const Graph& graph, const Op& op) { return WindowSize(op) * InputElements(graph, op); };
@@ -92,8 +92,8 @@ void AddGlobalAveragePool(std::vector<OpSchema>& schemas) {
   OpSchema forward = MakeSchema(OpKind::kGlobalAvgPool, OpRole::kNonParametric, OpClass::kReduction, {"x"}, {"y"});
   forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& x = InputType(graph, op, 0);
-    FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x));
-    FUSIONLLM_RETURN_IF_ERROR(WantRank("x", x, 4));
+    FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x));
+    FUSIONLLM_RETURN_IF_ERROR(RequireRank("x", x, 4));
     return Types{F32({x.shape[0], x.shape[3]})};
   };
   forward.flops = [](const Graph& graph, const Op& op) { return InputElements(graph, op); };
@@ -103,8 +103,8 @@ void AddGlobalAveragePool(std::vector<OpSchema>& schemas) {
   backward.attributes = {{"height", AttributeKind::kInt, true}, {"width", AttributeKind::kInt, true}};
   backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& dy = InputType(graph, op, 0);
-    FUSIONLLM_RETURN_IF_ERROR(WantF32("dy", dy));
-    FUSIONLLM_RETURN_IF_ERROR(WantRank("dy", dy, 2));
+    FUSIONLLM_RETURN_IF_ERROR(RequireF32("dy", dy));
+    FUSIONLLM_RETURN_IF_ERROR(RequireRank("dy", dy, 2));
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t height, PositiveInt(op.attributes, "height"));
     FUSIONLLM_ASSIGN_OR_RETURN(const int64_t width, PositiveInt(op.attributes, "width"));
     return Types{F32({dy.shape[0], height, width, dy.shape[1]})};

@@ -11,7 +11,7 @@ namespace {
 const std::vector<AttributeSchema> kAxes = {{"axes", AttributeKind::kInts, true}, {"keep_dims", AttributeKind::kBool}};
 
 absl::StatusOr<TensorType> Reduced(const Attributes& attributes, const TensorType& x) {
-  FUSIONLLM_RETURN_IF_ERROR(WantF32("x", x, 1));
+  FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", x, 1));
   const Extents axes = attributes.Ints("axes");
   if (axes.empty() || axes.size() > kMaxRank) return Refuse("attribute 'axes' must name 1 to ", kMaxRank, " axes");
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -47,8 +47,8 @@ void AddReduction(std::vector<OpSchema>& schemas) {
   max_grad.attributes = kAxes;
   max_grad.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     FUSIONLLM_ASSIGN_OR_RETURN(const TensorType y, Reduced(op.attributes, InputType(graph, op, 0)));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("y", InputType(graph, op, 1), y));
-    FUSIONLLM_RETURN_IF_ERROR(WantType("dy", InputType(graph, op, 2), y));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("y", InputType(graph, op, 1), y));
+    FUSIONLLM_RETURN_IF_ERROR(RequireType("dy", InputType(graph, op, 2), y));
     return Types{InputType(graph, op, 0)};
   };
   max_grad.flops = [](const Graph& graph, const Op& op) { return 3 * InputElements(graph, op); };
@@ -58,7 +58,7 @@ void AddReduction(std::vector<OpSchema>& schemas) {
   sum_to.attributes = {{"shape", AttributeKind::kInts, true}};
   sum_to.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
     const TensorType& dy = InputType(graph, op, 0);
-    FUSIONLLM_RETURN_IF_ERROR(WantF32("dy", dy));
+    FUSIONLLM_RETURN_IF_ERROR(RequireF32("dy", dy));
     FUSIONLLM_ASSIGN_OR_RETURN(Extents extents, ShapeAttribute(op.attributes, "shape", graph.batch()));
     TensorType dx = F32(std::move(extents));
     const absl::StatusOr<tensor::Shape> broadcast = Broadcast(dx.shape, dy.shape);

@@ -23,24 +23,24 @@ absl::Status CheckLimits(const TensorType& type) {
   return absl::OkStatus();
 }
 
-absl::Status WantF32(absl::string_view name, const TensorType& type, int min_rank) {
+absl::Status RequireF32(absl::string_view name, const TensorType& type, int min_rank) {
   if (type.dtype != tensor::DType::kF32) return Refuse("input ", name, " is ", type.ToString(), " and must be f32");
   if (type.shape.rank() < min_rank)
     return Refuse("input ", name, " is ", type.ToString(), " and must have at least ", min_rank, " dimensions");
   return absl::OkStatus();
 }
 
-absl::Status WantRank(absl::string_view name, const TensorType& type, int rank) {
+absl::Status RequireRank(absl::string_view name, const TensorType& type, int rank) {
   if (type.shape.rank() != rank) return Refuse("input ", name, " is ", type.ToString(), " and must have ", rank, " dimensions");
   return absl::OkStatus();
 }
 
-absl::Status WantSame(absl::string_view name_a, const TensorType& a, absl::string_view name_b, const TensorType& b) {
+absl::Status RequireSame(absl::string_view name_a, const TensorType& a, absl::string_view name_b, const TensorType& b) {
   if (!(a == b)) return Refuse("inputs ", name_a, " ", a.ToString(), " and ", name_b, " ", b.ToString(), " must have the same type");
   return absl::OkStatus();
 }
 
-absl::Status WantType(absl::string_view name, const TensorType& type, const TensorType& wanted) {
+absl::Status RequireType(absl::string_view name, const TensorType& type, const TensorType& wanted) {
   if (!(type == wanted)) return Refuse("input ", name, " is ", type.ToString(), " and must be ", wanted.ToString());
   return absl::OkStatus();
 }
@@ -83,7 +83,7 @@ absl::StatusOr<std::array<int64_t, 2>> Window(const Attributes& attributes, absl
   return std::array<int64_t, 2>{values[0], values[1]};
 }
 
-absl::StatusOr<int64_t> Slide(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+absl::StatusOr<int64_t> WindowOutputExtent(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
   const int64_t room = in + 2 * padding - dilation * (kernel - 1) - 1;
   if (room < 0) return Refuse("a window of ", dilation * (kernel - 1) + 1, " does not fit an extent of ", in, " padded by ", padding);
   return room / stride + 1;

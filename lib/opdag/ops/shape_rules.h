@@ -43,10 +43,10 @@ absl::Status CheckLimits(const TensorType& type);
 // nullopt when the product passes kMaxElements or an extent is below 1.
 std::optional<int64_t> CheckedElements(const Extents& extents);
 
-absl::Status WantF32(absl::string_view name, const TensorType& type, int min_rank = 0);
-absl::Status WantRank(absl::string_view name, const TensorType& type, int rank);
-absl::Status WantSame(absl::string_view name_a, const TensorType& a, absl::string_view name_b, const TensorType& b);
-absl::Status WantType(absl::string_view name, const TensorType& type, const TensorType& wanted);
+absl::Status RequireF32(absl::string_view name, const TensorType& type, int min_rank = 0);
+absl::Status RequireRank(absl::string_view name, const TensorType& type, int rank);
+absl::Status RequireSame(absl::string_view name_a, const TensorType& a, absl::string_view name_b, const TensorType& b);
+absl::Status RequireType(absl::string_view name, const TensorType& type, const TensorType& wanted);
 
 absl::StatusOr<int64_t> PositiveInt(const Attributes& attributes, absl::string_view name);
 absl::StatusOr<int64_t> Axis(const Attributes& attributes, absl::string_view name, int rank);
@@ -55,7 +55,7 @@ absl::StatusOr<Extents> ShapeAttribute(const Attributes& attributes, absl::strin
 // Two integers [height, width], each in [min, kMaxWindow]; `fallback` when absent.
 absl::StatusOr<std::array<int64_t, 2>> Window(const Attributes& attributes, absl::string_view name, int64_t fallback, int64_t min);
 // Extent after sliding a window: floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1, at least 1.
-absl::StatusOr<int64_t> Slide(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation);
+absl::StatusOr<int64_t> WindowOutputExtent(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation);
 
 // NumPy broadcasting of two shapes.
 absl::StatusOr<tensor::Shape> Broadcast(const tensor::Shape& a, const tensor::Shape& b);

@@ -12,7 +12,7 @@ void AddSoftmax(std::vector<OpSchema>& schemas) {
        {std::pair(OpKind::kSoftmax, OpKind::kSoftmaxGrad), std::pair(OpKind::kLogSoftmax, OpKind::kLogSoftmaxGrad)}) {
     OpSchema forward = MakeSchema(kind, OpRole::kNonParametric, OpClass::kNormalization, {"x"}, {"y"});
     forward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
-      FUSIONLLM_RETURN_IF_ERROR(WantF32("x", InputType(graph, op, 0), 1));
+      FUSIONLLM_RETURN_IF_ERROR(RequireF32("x", InputType(graph, op, 0), 1));
       return Types{InputType(graph, op, 0)};
     };
     forward.flops = [](const Graph& graph, const Op& op) { return 11 * InputElements(graph, op); };
@@ -20,8 +20,8 @@ void AddSoftmax(std::vector<OpSchema>& schemas) {
 
     OpSchema backward = MakeBackward(grad, OpClass::kNormalization, {"y", "dy"}, {"dx"});
     backward.infer = [](const Graph& graph, const Op& op) -> absl::StatusOr<Types> {
-      FUSIONLLM_RETURN_IF_ERROR(WantF32("y", InputType(graph, op, 0), 1));
-      FUSIONLLM_RETURN_IF_ERROR(WantSame("y", InputType(graph, op, 0), "dy", InputType(graph, op, 1)));
+      FUSIONLLM_RETURN_IF_ERROR(RequireF32("y", InputType(graph, op, 0), 1));
+      FUSIONLLM_RETURN_IF_ERROR(RequireSame("y", InputType(graph, op, 0), "dy", InputType(graph, op, 1)));
       return Types{InputType(graph, op, 0)};
     };
     backward.flops = [](const Graph& graph, const Op& op) { return 4 * InputElements(graph, op); };

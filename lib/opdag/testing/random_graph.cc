@@ -45,13 +45,13 @@ class Generator {
     const int64_t out = 1 + Below(4);
     const bool io = Below(2) == 0;
     const bool bias = Below(2) == 0;
-    std::vector<ParameterChoice> choices;
+    std::vector<ParameterOverride> choices;
     if (options_.layers && Below(2) == 0) {
       choices.push_back({absl::StrCat("shared.", ShapeOf(x).dim(-1), io ? "x" : "y", out), {}, {}});
       if (bias) choices.push_back({absl::StrCat("bias.", next_), {}, {}});
     } else if (options_.exotic && Below(2) == 0) {
       // Uses of the same extents share a weight.
-      ParameterChoice weight{absl::StrCat("shared weight ", ShapeOf(x).dim(-1), io ? "x" : "y", out), {}, {}};
+      ParameterOverride weight{absl::StrCat("shared weight ", ShapeOf(x).dim(-1), io ? "x" : "y", out), {}, {}};
       if (Below(2) == 0) weight.initializer = Initializer{Initializer::Kind::kNormal, 0.1 * static_cast<double>(1 + Below(9))};
       if (Below(3) == 0) weight.trainable = false;
       choices.push_back(weight);
@@ -181,12 +181,12 @@ class Generator {
   }
 
   // Tables of the same width are one parameter, for embeddings and heads alike.
-  ParameterChoice Table(int64_t width) { return {absl::StrCat("table.", width), Initializer{Initializer::Kind::kNormal, 0.5}, {}}; }
+  ParameterOverride Table(int64_t width) { return {absl::StrCat("table.", width), Initializer{Initializer::Kind::kNormal, 0.5}, {}}; }
 
   ValueId Embedding() {
     if (tokens_ == kNone) tokens_ = builder_.Placeholder("tokens", "tokens", "i32", {kBatch, 3});
     const int64_t width = 1 + Below(4);
-    std::vector<ParameterChoice> tables = {Table(width)};
+    std::vector<ParameterOverride> tables = {Table(width)};
     const int64_t positions = Below(2) == 0 ? 0 : 3;
     if (positions > 0) tables.push_back({absl::StrCat("positions.", width), Initializer{Initializer::Kind::kNormal, 0.5}, {}});
     return builder_.Add(NextName(), "embedding", {tokens_}, {{"vocab", kRandomGraphVocabulary}, {"dim", width}, {"positions", positions}},

@@ -15,7 +15,7 @@ constexpr int kSmallClasses = 17;  // the vocabulary, and the classes of labels
 constexpr int kSmallMicroBatches = 4;
 
 // Two blocks of two heads; tied: the head is the embedding, so the first and the last stage share a parameter. A width of 32 makes heads of
-// 16, as matrix units take them.
+// 16, as tensor cores take them.
 autodiff::TrainingGraph SmallGpt2(bool tied, int64_t width = 16);
 
 // Two residual blocks with max pool and dropout between them: convolutions, four batch norms and skips that a cut may cross.

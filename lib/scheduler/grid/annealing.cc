@@ -40,7 +40,7 @@ class Annealer {
     Note();
   }
 
-  void Run(int64_t evaluations, Draws& draws) {
+  void Run(int64_t evaluations, Rng& rng) {
     const double hottest = kHottest * energy_ / stages_, cooling = std::log(kColdest / kHottest);
     double temperature = hottest;
     for (int64_t i = 0; i < evaluations && stages_ > 1; ++i) {
@@ -48,8 +48,8 @@ class Annealer {
         temperature = hottest * std::exp(cooling * static_cast<double>(i) / static_cast<double>(evaluations));
       }
       // Drawn before the move, so that a move is known to be too dear as soon as its first part is.
-      const double limit = energy_ - temperature * std::log(1 - draws.Uniform());
-      if (Move(draws, limit)) Note();
+      const double limit = energy_ - temperature * std::log(1 - rng.Uniform());
+      if (Move(rng, limit)) Note();
     }
   }
 
@@ -76,7 +76,7 @@ class Annealer {
   };
   struct Touched {
     int boundary;
-    double before_s, least_s;
+    double before_s, min_s;
   };
 
   std::span<const int> Row(int row) const {
@@ -100,11 +100,11 @@ class Annealer {
     best_ = rows_;
   }
 
-  bool Move(Draws& draws, double limit) {
-    const int kind = draws.Below(kMoves);
-    if (kind < kReversals) return Reverse(draws, limit);
-    if (kind < kReversals + kTurns) return TurnPiece(draws, limit);
-    return SwapPieces(draws, kind < kReversals + kTurns + kPieces, limit);
+  bool Move(Rng& rng, double limit) {
+    const int kind = rng.Below(kMoves);
+    if (kind < kReversals) return Reverse(rng, limit);
+    if (kind < kReversals + kTurns) return TurnPiece(rng, limit);
+    return SwapPieces(rng, kind < kReversals + kTurns + kPieces, limit);
   }
 
   int Nearest(int kind, int row) const {
@@ -125,11 +125,11 @@ class Annealer {
 
   // Stages in a row often hold devices of the same places, which makes their boundaries cheap: to change one alone would cost two
   // boundaries. So a device goes along with those nearest to it in the following stages, or, with a piece of one stage, alone.
-  bool SwapPieces(Draws& draws, bool longer, double limit) {
+  bool SwapPieces(Rng& rng, bool longer, double limit) {
     const int longest = std::min(kLongestPiece, stages_ / 2);
-    const int length = longer && longest > 1 ? 2 + draws.Below(longest - 1) : 1;
+    const int length = longer && longest > 1 ? 2 + rng.Below(longest - 1) : 1;
     // One number for four draws: these are many, and a bias of a part in thousands does not matter.
-    uint64_t bits = draws.Bits();
+    uint64_t bits = rng.Bits();
     const auto below = [&bits](int bound) {
       const auto drawn = static_cast<int>((bits & 0xffff) * static_cast<uint64_t>(bound) >> 16);
       bits >>= 16;
@@ -151,14 +151,14 @@ class Annealer {
 
   // A piece of one pipeline against as many devices of one other stage, alike if there are so many. Stages come in runs that hold the same
   // places, often runs of unequal lengths; this changes two of them so that each stays a run.
-  bool TurnPiece(Draws& draws, double limit) {
+  bool TurnPiece(Rng& rng, double limit) {
     const int longest = std::min({kLongestPiece, stages_ - 1, pipelines_});
     if (longest < 2) return false;
-    const int length = 2 + draws.Below(longest - 1), first = draws.Below(stages_ - length + 1);
-    int stage = draws.Below(stages_ - length);
+    const int length = 2 + rng.Below(longest - 1), first = rng.Below(stages_ - length + 1);
+    int stage = rng.Below(stages_ - length);
     if (stage >= first) stage += length;
-    int column = draws.Below(pipelines_);
-    const int begin = draws.Below(pipelines_);
+    int column = rng.Below(pipelines_);
+    const int begin = rng.Below(pipelines_);
     one_.clear();
     other_.clear();
     for (int i = 0; i < length; ++i) {
@@ -204,11 +204,11 @@ class Annealer {
         if (cell.row + 1 < stages_) Touch(cell, cell.row, cell.row + 1);
       }
     }
-    for (const Touched& touched : touched_) boundary_s_[touched.boundary] = touched.least_s;
+    for (const Touched& touched : touched_) boundary_s_[touched.boundary] = touched.min_s;
     double energy = Energy();
     for (const Touched& touched : touched_) {
       if (energy > limit) break;
-      energy -= touched.least_s;
+      energy -= touched.min_s;
       boundary_s_[touched.boundary] = BoundarySeconds(touched.boundary, limit - energy);
       energy += boundary_s_[touched.boundary];
     }
@@ -224,18 +224,18 @@ class Annealer {
   // The boundary is at least as slow as the fastest pair of the changed device: that rules many moves out.
   void Touch(const Cell& cell, int boundary, int other_row) {
     const int kind = At(cell.row, cell.column);
-    const double least_s = costs_.boundary_s(kind, Row(other_row)[Nearest(kind, other_row)]);
+    const double min_s = costs_.boundary_s(kind, Row(other_row)[Nearest(kind, other_row)]);
     const auto known =
         std::find_if(touched_.rbegin(), touched_.rend(), [&](const Touched& touched) { return touched.boundary == boundary; });
     if (known == touched_.rend()) {
-      touched_.push_back({boundary, boundary_s_[boundary], least_s});
+      touched_.push_back({boundary, boundary_s_[boundary], min_s});
     } else {
-      known->least_s = std::max(known->least_s, least_s);
+      known->min_s = std::max(known->min_s, min_s);
     }
   }
 
-  bool Reverse(Draws& draws, double limit) {
-    int first = draws.Below(stages_), last = draws.Below(stages_);
+  bool Reverse(Rng& rng, double limit) {
+    int first = rng.Below(stages_), last = rng.Below(stages_);
     if (first > last) std::swap(first, last);
     if (first == last) return false;
     const bool inner_first = first > 0, inner_last = last + 1 < stages_;
@@ -269,10 +269,10 @@ class Annealer {
 
 }  // namespace
 
-Grid Anneal(const GridProblem& problem, const Grid& start, int64_t evaluations, Draws& draws) {
+Grid Anneal(const GridProblem& problem, const Grid& start, int64_t evaluations, Rng& rng) {
   Annealer annealer(problem, start);
-  annealer.Run(evaluations, draws);
-  return Realise(problem, annealer.Best(problem));
+  annealer.Run(evaluations, rng);
+  return OrderPartition(problem, annealer.Best(problem));
 }
 
 }  // namespace fusionllm::scheduler::grid

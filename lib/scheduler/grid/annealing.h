@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_cost.h"
+#include "lib/scheduler/grid/rng.h"
 
 namespace fusionllm::scheduler::grid {
 
 // The best grid met in `evaluations` moves from `start` (never a worse one), its columns aligned.
-Grid Anneal(const GridProblem& problem, const Grid& start, int64_t evaluations, Draws& draws);
+Grid Anneal(const GridProblem& problem, const Grid& start, int64_t evaluations, Rng& rng);
 
 }  // namespace fusionllm::scheduler::grid

@@ -16,7 +16,7 @@ BottleneckMatching::BottleneckMatching(const std::vector<double>& seconds, int s
       nodes_(static_cast<int>(std::lround(std::sqrt(static_cast<double>(seconds.size()))))),
       size_(size),
       weight_(static_cast<size_t>(size) * size),
-      least_(size),
+      min_(size),
       from_(size),
       row_of_(size),
       column_of_(size),
@@ -25,7 +25,7 @@ BottleneckMatching::BottleneckMatching(const std::vector<double>& seconds, int s
 // Every row and every column needs at least its fastest pair. Above the limit as soon as that is known.
 double BottleneckMatching::Bound(std::span<const int> a, std::span<const int> b, double limit) {
   double bound = 0;
-  std::fill(least_.begin(), least_.end(), kInfinity);
+  std::fill(min_.begin(), min_.end(), kInfinity);
   for (int i = 0; i < size_; ++i) {
     const double* const from = &seconds_[static_cast<size_t>(a[i]) * nodes_];
     double* const weights = &weight_[static_cast<size_t>(i) * size_];
@@ -34,12 +34,12 @@ double BottleneckMatching::Bound(std::span<const int> a, std::span<const int> b,
       const double weight = from[b[j]];
       weights[j] = weight;
       least = std::min(least, weight);
-      least_[j] = std::min(least_[j], weight);
+      min_[j] = std::min(min_[j], weight);
     }
     bound = std::max(bound, least);
     if (bound > limit) return bound;
   }
-  return std::max(bound, *std::max_element(least_.begin(), least_.end()));
+  return std::max(bound, *std::max_element(min_.begin(), min_.end()));
 }
 
 double BottleneckMatching::Solve(std::span<const int> a, std::span<const int> b, double limit) {
@@ -68,15 +68,15 @@ double BottleneckMatching::Solve(std::span<const int> a, std::span<const int> b,
 bool BottleneckMatching::Augment(int row, double limit, double& slowest) {
   open_.resize(size_);
   std::iota(open_.begin(), open_.end(), 0);
-  std::copy_n(weight_.begin() + static_cast<ptrdiff_t>(row) * size_, size_, least_.begin());
+  std::copy_n(weight_.begin() + static_cast<ptrdiff_t>(row) * size_, size_, min_.begin());
   std::fill(from_.begin(), from_.end(), row);
   while (true) {
     size_t nearest = 0;
     for (size_t i = 1; i < open_.size(); ++i) {
-      if (least_[open_[i]] < least_[open_[nearest]]) nearest = i;
+      if (min_[open_[i]] < min_[open_[nearest]]) nearest = i;
     }
     int column = open_[nearest];
-    slowest = std::max(slowest, least_[column]);
+    slowest = std::max(slowest, min_[column]);
     if (slowest > limit) return false;
     if (row_of_[column] < 0) {
       for (int parent = -1; parent != row;) {
@@ -91,8 +91,8 @@ bool BottleneckMatching::Augment(int row, double limit, double& slowest) {
     const int next = row_of_[column];
     const double* const weights = &weight_[static_cast<size_t>(next) * size_];
     for (const int other : open_) {
-      if (weights[other] >= least_[other]) continue;
-      least_[other] = weights[other];
+      if (weights[other] >= min_[other]) continue;
+      min_[other] = weights[other];
       from_[other] = next;
     }
   }

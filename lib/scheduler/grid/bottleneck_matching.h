@@ -33,8 +33,8 @@ class BottleneckMatching {
   const std::vector<double>& seconds_;
   const int nodes_, size_;
   std::vector<double> weight_;           // [row][column]
-  std::vector<double> least_;            // by column: to it from the rows of the tree that is being grown
-  std::vector<int> from_;                // by column: the row that least_ is of
+  std::vector<double> min_;              // by column: to it from the rows of the tree that is being grown
+  std::vector<int> from_;                // by column: the row that min_ is of
   std::vector<int> row_of_, column_of_;  // -1: free
   std::vector<int> open_;                // columns outside the tree
 };

@@ -2,15 +2,15 @@
 #include <limits>
 #include <numeric>
 
-#include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_search.h"
+#include "lib/scheduler/grid/rng.h"
 
 namespace fusionllm::scheduler::grid {
 namespace {
 
 // A partition's cost with the best order and matchings.
 double PartitionCost(const GridProblem& problem, const Grid& partition) {
-  const Grid grid = Realise(problem, partition);
+  const Grid grid = OrderPartition(problem, partition);
   return ScoreGrid(problem, grid).total_s();
 }
 
@@ -24,12 +24,12 @@ Grid PartitionOf(const Groups& group_of, int groups) {
 
 // A child has the groups of one parent, but for a few devices those of the other; groups that have become too large give their first
 // devices to the first that are too small.
-Groups Cross(const Groups& one, const Groups& other, int group_size, Draws& draws) {
+Groups Cross(const Groups& one, const Groups& other, int group_size, Rng& rng) {
   constexpr int kTaken = 5;
   Groups child = one;
   std::vector<int> devices(one.size());
   std::iota(devices.begin(), devices.end(), 0);
-  draws.Shuffle(devices);
+  rng.Shuffle(devices);
   for (int i = 0; i < std::min<int>(kTaken, static_cast<int>(devices.size())); ++i) child[devices[i]] = other[devices[i]];
   std::vector<int> sizes(one.size() / group_size);
   for (const int group : child) ++sizes[group];
@@ -140,10 +140,10 @@ class CyclicMoves {
   std::vector<bool> locked_, visited_;
 };
 
-Grid RandomPartition(const GridProblem& problem, Draws& draws) {
+Grid RandomPartition(const GridProblem& problem, Rng& rng) {
   std::vector<int> devices(problem.devices());
   std::iota(devices.begin(), devices.end(), 0);
-  draws.Shuffle(devices);
+  rng.Shuffle(devices);
   Grid partition(problem.stages());
   for (size_t i = 0; i < devices.size(); ++i) partition[i / problem.pipelines()].push_back(devices[i]);
   return partition;
@@ -152,8 +152,8 @@ Grid RandomPartition(const GridProblem& problem, Draws& draws) {
 }  // namespace
 
 GridPlan RandomGrid(const GridProblem& problem, uint64_t seed) {
-  Draws draws(seed);
-  GridPlan plan{.grid = RandomPartition(problem, draws), .evaluations = 1};
+  Rng rng(seed);
+  GridPlan plan{.grid = RandomPartition(problem, rng), .evaluations = 1};
   plan.cost = ScoreGrid(problem, plan.grid);
   return plan;
 }
@@ -163,7 +163,7 @@ GridPlan Evolve(const GridProblem& problem, uint64_t seed, const EvolutionOption
     Groups groups;
     double cost = 0;
   };
-  Draws draws(seed);
+  Rng rng(seed);
   GridPlan plan;
   std::vector<Member> population;
   const auto judged = [&](Groups groups) {
@@ -174,22 +174,22 @@ GridPlan Evolve(const GridProblem& problem, uint64_t seed, const EvolutionOption
   const int size = std::max(options.population, 2);
   for (int i = 0; i < size; ++i) {
     Groups groups(problem.devices());
-    const Grid partition = RandomPartition(problem, draws);
+    const Grid partition = RandomPartition(problem, rng);
     for (int stage = 0; stage < problem.stages(); ++stage) {
       for (const int device : partition[stage]) groups[device] = stage;
     }
     population.push_back(judged(std::move(groups)));
   }
   for (int trial = 0; trial < options.trials && problem.stages() > 1; ++trial) {
-    Member &mother = population[draws.Below(size)], &father = population[draws.Below(size)];
-    Groups child = Cross(mother.groups, father.groups, problem.pipelines(), draws);
+    Member &mother = population[rng.Below(size)], &father = population[rng.Below(size)];
+    Groups child = Cross(mother.groups, father.groups, problem.pipelines(), rng);
     for (int round = 0; round < options.rounds; ++round) child = CyclicMoves(problem, std::move(child)).Improved();
     Member member = judged(std::move(child));
     Member& worse = mother.cost > father.cost ? mother : father;
     if (member.cost <= worse.cost) worse = std::move(member);
   }
   const auto best = std::min_element(population.begin(), population.end(), [](const auto& a, const auto& b) { return a.cost < b.cost; });
-  plan.grid = Realise(problem, PartitionOf(best->groups, problem.stages()));
+  plan.grid = OrderPartition(problem, PartitionOf(best->groups, problem.stages()));
   plan.cost = ScoreGrid(problem, plan.grid);
   return plan;
 }

@@ -113,7 +113,7 @@ GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions
   std::vector<std::pair<double, Grid>> layouts;
   const auto add = [&](const Grid& partition) {
     ++plan.evaluations;
-    Grid grid = Realise(problem, partition);
+    Grid grid = OrderPartition(problem, partition);
     const double cost = ScoreGrid(problem, grid).total_s();
     for (const auto& [known, layout] : layouts) {
       if (known == cost) return;  // as good as the same; diversity is worth more
@@ -127,18 +127,18 @@ GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions
   std::stable_sort(layouts.begin(), layouts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   plan.grid = layouts.front().second;
   plan.cost = ScoreGrid(problem, plan.grid);
-  Draws draws(seed);
-  int meetings = 0;  // anneals that ended at the best cost
-  for (int start = 0; start < options.starts && meetings < options.meetings; ++start) {
+  Rng rng(seed);
+  int converged = 0;  // anneals that ended at the best cost
+  for (int start = 0; start < options.starts && converged < options.max_converged; ++start) {
     // By turns a layout, the best more than once when there are few, and devices as they fall, which end up elsewhere.
     const bool deal = start % 2 == 1;
-    const Grid annealed = Anneal(problem, deal ? RandomGrid(problem, draws.Bits()).grid : layouts[start / 2 % layouts.size()].second,
-                                 options.evaluations, draws);
+    const Grid annealed =
+        Anneal(problem, deal ? RandomGrid(problem, rng.Bits()).grid : layouts[start / 2 % layouts.size()].second, options.evaluations, rng);
     plan.evaluations += options.evaluations;
     const Cost cost = ScoreGrid(problem, annealed);
     const double gained_s = plan.cost.total_s() - cost.total_s();
-    if (gained_s > kSameCost_s) meetings = 0;
-    if (gained_s > -kSameCost_s) ++meetings;
+    if (gained_s > kSameCost_s) converged = 0;
+    if (gained_s > -kSameCost_s) ++converged;
     if (gained_s > 0) {
       plan.grid = annealed;
       plan.cost = cost;

@@ -132,7 +132,7 @@ Path CheapestPath(const std::vector<double>& weights, int n) {
   return best;
 }
 
-Grid Realise(const GridProblem& problem, const Grid& partition) {
+Grid OrderPartition(const GridProblem& problem, const Grid& partition) {
   const int n = static_cast<int>(partition.size());
   std::vector<double> weights(static_cast<size_t>(n) * n);
   BottleneckMatching matching(problem);

@@ -32,6 +32,6 @@ struct Path {
 };
 Path CheapestPath(const std::vector<double>& weights, int n);
 // The grid that realises a partition's cost: rows in path order, each aligned with the row before it.
-Grid Realise(const GridProblem& problem, const Grid& partition);
+Grid OrderPartition(const GridProblem& problem, const Grid& partition);
 
 }  // namespace fusionllm::scheduler::grid

@@ -1,6 +1,6 @@
 // The allocation problem of DT-FM (arXiv 2206.01288, section 3): N = D_PP x D_DP equal devices on a grid of D_PP pipeline stages and D_DP
 // pipelines, and what communication costs there. No computation, memory or layers: it exists so that planners can be compared on the
-// measure that paper optimises; what jobs are planned by is lib/scheduler/strategy.h.
+// measure that paper optimises; what jobs are planned by is lib/scheduler/planner.h.
 //
 // Immutable after Create, so any thread may read it.
 #pragma once

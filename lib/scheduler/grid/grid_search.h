@@ -32,7 +32,7 @@ GridPlan Evolve(const GridProblem& problem, uint64_t seed, const EvolutionOption
 // devices of one stage, and reversals of stages, which cost a few matchings instead of one for every pair of stages.
 struct FenceOptions {
   int starts = 12;                // grids that are annealed, at most
-  int meetings = 3;               // no more of them once so many have ended at one best cost: on easy networks they all do
+  int max_converged = 3;          // no more of them once so many have ended at one best cost: on easy networks they all do
   int64_t evaluations = 320'000;  // of each
 };
 GridPlan FenceGrid(const GridProblem& problem, uint64_t seed, const FenceOptions& options = {});

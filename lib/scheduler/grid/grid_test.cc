@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "lib/scheduler/grid/bottleneck_matching.h"
-#include "lib/scheduler/grid/draws.h"
 #include "lib/scheduler/grid/grid_search.h"
 #include "lib/scheduler/grid/kind_costs.h"
+#include "lib/scheduler/grid/rng.h"
 #include "lib/scheduler/grid/testing/scenarios.h"
 
 namespace fusionllm::scheduler::grid {
@@ -18,15 +18,15 @@ using ::testing::HasSubstr;
 
 // Links between any two devices are drawn alone, so that nothing about them is regular.
 GridProblem RandomProblem(uint64_t seed, int stages, int pipelines) {
-  Draws draws(seed);
+  Rng rng(seed);
   const size_t n = static_cast<size_t>(stages) * pipelines;
   Network network;
   network.delay_ms.assign(n, std::vector<double>(n));
   network.bandwidth_gbps = network.delay_ms;
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j < n; ++j) {
-      network.delay_ms[i][j] = draws.Below(200);
-      network.bandwidth_gbps[i][j] = 0.1 + draws.Below(40) * 0.1;
+      network.delay_ms[i][j] = rng.Below(200);
+      network.bandwidth_gbps[i][j] = 0.1 + rng.Below(40) * 0.1;
     }
   }
   return *GridProblem::Create(network, {stages, pipelines, 0.5, 0.25});
@@ -122,12 +122,12 @@ TEST(BottleneckMatching, WorksBeyondOneWordOfBits) {
 TEST(KindCosts, AreThoseOfTheDevices) {
   const GridProblem problem = *GridProblem::Create(IrregularNetwork(3), StudyShape());
   KindCosts costs(problem);
-  Draws draws(5);
+  Rng rng(5);
   std::vector<int> devices(problem.devices());
   std::iota(devices.begin(), devices.end(), 0);
   BottleneckMatching matching(problem);
   for (int round = 0; round < 50; ++round) {
-    draws.Shuffle(devices);
+    rng.Shuffle(devices);
     Grid rows(2);
     std::vector<std::vector<int>> kinds(2);
     uint64_t keys[2] = {0, 0};
@@ -148,10 +148,10 @@ TEST(KindCosts, AreThoseOfTheDevices) {
 
 TEST(CheapestPath, IsExactForFewNodesAndAPathForMany) {
   for (const int n : {1, 2, 3, 7, 20}) {
-    Draws draws(static_cast<uint64_t>(n));
+    Rng rng(static_cast<uint64_t>(n));
     std::vector<double> weights(static_cast<size_t>(n) * n);
     for (int i = 0; i < n; ++i) {
-      for (int j = 0; j < i; ++j) weights[i * n + j] = weights[j * n + i] = draws.Uniform();
+      for (int j = 0; j < i; ++j) weights[i * n + j] = weights[j * n + i] = rng.Uniform();
     }
     const Path path = CheapestPath(weights, n);
     std::vector<int> order(n);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 
 namespace fusionllm::scheduler::grid {
 namespace {
@@ -24,14 +24,14 @@ bool SameCosts(const GridProblem& problem, int a, int b) {
 KindCosts::KindCosts(const GridProblem& problem) : kind_(problem.devices()), stages_(kStages), boundaries_(kBoundaries) {
   // Of each kind the first device, and the last one: of one alone, itself, whose cost to itself is not asked for.
   std::vector<int> first, last;
-  Draws draws(1);
+  Rng rng(1);
   for (int device = 0; device < problem.devices(); ++device) {
     const auto known = std::find_if(first.begin(), first.end(), [&](int other) { return SameCosts(problem, device, other); });
     kind_[device] = static_cast<int>(known - first.begin());
     if (known == first.end()) {
       first.push_back(device);
       last.push_back(device);
-      number_.push_back(draws.Bits());
+      number_.push_back(rng.Bits());
     } else {
       last[kind_[device]] = device;
     }

@@ -98,7 +98,7 @@ void MigrationModel::ForEachMove(const Assignment& assignment, Visit visit) cons
   }
 }
 
-Migration MigrationModel::To(const Assignment& assignment) const {
+Migration MigrationModel::MigrationTo(const Assignment& assignment) const {
   const PlanRequest& request = problem_.request();
   Migration migration;
   Transfers transfers(problem_, restore_);

@@ -44,7 +44,7 @@ class MigrationModel {
 
   // transfer_s: all transfers at once, each pair of devices at its own rate and each shared resource for the sum of what crosses it; the
   // busiest of them decides. Precondition: the assignment is one of the problem.
-  Migration To(const Assignment& assignment) const;
+  Migration MigrationTo(const Assignment& assignment) const;
   // Its transfer_s alone: what a search asks for.
   double TransferSeconds(const Assignment& assignment) const;
 

@@ -66,10 +66,10 @@ std::vector<int> CutsIn(const Problem& problem, const Assignment& a, size_t s) {
 
 class LocalSearch {
  public:
-  LocalSearch(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations)
+  LocalSearch(const Problem& problem, Evaluator& evaluator, ScoredAssignment start, const TotalSeconds& total, int64_t evaluations)
       : problem_(problem), evaluator_(evaluator), best_(std::move(start)), total_(total), limit_(evaluator.evaluations() + evaluations) {}
 
-  Scored Run() {
+  ScoredAssignment Run() {
     bool again = true;
     while (again && !Done()) {
       again = false;
@@ -174,7 +174,7 @@ class LocalSearch {
 
   const Problem& problem_;
   Evaluator& evaluator_;
-  Scored best_;
+  ScoredAssignment best_;
   const TotalSeconds& total_;
   const int64_t limit_;
 };
@@ -204,7 +204,7 @@ std::optional<Assignment> AssignmentOf(const Problem& problem, const RunningPlan
   return assignment;
 }
 
-std::vector<Assignment> Fill(const Problem& problem, const Assignment& assignment) {
+std::vector<Assignment> ReassignStages(const Problem& problem, const Assignment& assignment) {
   const auto gap = std::find(assignment.devices.begin(), assignment.devices.end(), -1);
   if (gap == assignment.devices.end()) return {assignment};
   const size_t s = gap - assignment.devices.begin();
@@ -224,7 +224,7 @@ std::vector<Assignment> Fill(const Problem& problem, const Assignment& assignmen
   constexpr size_t kMaxFilled = 64;
   std::vector<Assignment> filled;
   for (const Assignment& less : one_less) {
-    for (Assignment& whole : Fill(problem, less)) {
+    for (Assignment& whole : ReassignStages(problem, less)) {
       if (filled.size() >= kMaxFilled) return filled;
       if (Valid(problem, whole)) filled.push_back(std::move(whole));
     }
@@ -232,7 +232,8 @@ std::vector<Assignment> Fill(const Problem& problem, const Assignment& assignmen
   return filled;
 }
 
-Scored HillClimb(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations) {
+ScoredAssignment HillClimb(const Problem& problem, Evaluator& evaluator, ScoredAssignment start, const TotalSeconds& total,
+                           int64_t evaluations) {
   return LocalSearch(problem, evaluator, std::move(start), total, evaluations).Run();
 }
 

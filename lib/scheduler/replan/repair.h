@@ -20,9 +20,9 @@ std::optional<Assignment> AssignmentOf(const Problem& problem, const RunningPlan
 
 // `assignment` with the stages of device -1 filled: given to devices that have no stage, or to the stages beside them. Several, unjudged;
 // none when none is left.
-std::vector<Assignment> Fill(const Problem& problem, const Assignment& assignment);
+std::vector<Assignment> ReassignStages(const Problem& problem, const Assignment& assignment);
 
-struct Scored {
+struct ScoredAssignment {
   Assignment assignment;
   Evaluation evaluation;
   double total_s = 0;
@@ -33,6 +33,7 @@ using TotalSeconds = std::function<double(const Assignment&, const Evaluation&)>
 
 // Climbs from `start`, which is feasible, by single changes at the stages that matter: the slowest and those beside them; a cut shifted, a
 // device replaced, a stage given up or shared with a device that has none. Ends when none helps or the evaluations are spent.
-Scored HillClimb(const Problem& problem, Evaluator& evaluator, Scored start, const TotalSeconds& total, int64_t evaluations);
+ScoredAssignment HillClimb(const Problem& problem, Evaluator& evaluator, ScoredAssignment start, const TotalSeconds& total,
+                           int64_t evaluations);
 
 }  // namespace fusionllm::scheduler::replan

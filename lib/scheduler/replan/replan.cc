@@ -13,16 +13,16 @@
 #include "lib/base/pluralize.h"
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/reorder.h"
 #include "lib/scheduler/replan/repair.h"
 #include "lib/scheduler/stage_annealing.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/warm_start.h"
 
 namespace fusionllm::scheduler::replan {
 namespace {
 
-constexpr absl::string_view kStrategy = "op-fence";
+constexpr absl::string_view kPlannerName = "op-fence";
 constexpr size_t kClimbs = 3;
 
 absl::Status CheckOptions(const RunningPlan& running, const ReplanOptions& options) {
@@ -69,27 +69,28 @@ class Replanner {
     if (stays_.has_value()) {
       starts_.push_back(*stays_);
     } else {
-      for (const Assignment& filled : Fill(problem_, *present)) AddStart(filled);
+      for (const Assignment& filled : ReassignStages(problem_, *present)) AddStart(filled);
     }
     FUSIONLLM_RETURN_IF_ERROR(AddPlansOfOthers());
     if (problem_.Stopped()) return absl::CancelledError("planning was stopped");
     if (starts_.empty()) return ReplanOutcome(ExplainInfeasible(problem_, evaluator_));
-    std::stable_sort(starts_.begin(), starts_.end(), [](const Scored& a, const Scored& b) { return a.total_s < b.total_s; });
+    std::stable_sort(starts_.begin(), starts_.end(),
+                     [](const ScoredAssignment& a, const ScoredAssignment& b) { return a.total_s < b.total_s; });
     if (starts_.size() > kClimbs) starts_.resize(kClimbs);
     const TotalSeconds total = [this](const Assignment& a, const Evaluation& e) { return Total(a, e); };
-    std::vector<Scored> finalists = starts_;
-    for (const Scored& start : starts_) {
+    std::vector<ScoredAssignment> finalists = starts_;
+    for (const ScoredAssignment& start : starts_) {
       finalists.push_back(
           HillClimb(problem_, evaluator_, start, total, std::max<int64_t>(1, options_.evaluations / static_cast<int64_t>(starts_.size()))));
     }
     if (problem_.Stopped()) return absl::CancelledError("planning was stopped");
     // The quick evaluation fixes the depth of the pipeline by a formula; the last word has the search over depths.
-    for (Scored& finalist : finalists) {
+    for (ScoredAssignment& finalist : finalists) {
       finalist.evaluation = evaluator_.Evaluate(finalist.assignment, Effort::kFull);
       finalist.total_s = Total(finalist.assignment, finalist.evaluation);
     }
-    const Scored& best =
-        *std::min_element(finalists.begin(), finalists.end(), [](const Scored& x, const Scored& y) { return x.total_s < y.total_s; });
+    const ScoredAssignment& best = *std::min_element(
+        finalists.begin(), finalists.end(), [](const ScoredAssignment& x, const ScoredAssignment& y) { return x.total_s < y.total_s; });
     return ReplanOutcome(Decide(best));
   }
 
@@ -122,16 +123,16 @@ class Replanner {
       why_not_ = PlanErrorFor(problem_, present, evaluation).message;
       return;
     }
-    stays_ = Scored{present, evaluation, 0};
+    stays_ = ScoredAssignment{present, evaluation, 0};
     stays_->total_s = Total(present, evaluation);
   }
 
-  std::variant<ReplanAnswer, PlanError> Figures() {
+  std::variant<ReplanResult, PlanError> Figures() {
     if (!stays_.has_value()) return PlanError{.reason = plan_errors::kRunningPlanInfeasible, .message = why_not_};
     const double step_s = options_.bias * stays_->evaluation.step_s;
-    return ReplanAnswer{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
+    return ReplanResult{.reason = absl::StrFormat("%.3g s a step; no other plan was looked for", step_s),
                         .running_step_s = step_s,
-                        .plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy)};
+                        .plan = CompletePlan(problem_, evaluator_, stays_->assignment, kPlannerName)};
   }
 
   void AddStart(const Assignment& assignment) {
@@ -153,16 +154,16 @@ class Replanner {
       AddStagesOf(near);
     }
     if (!options_.from_scratch && !starts_.empty()) return absl::OkStatus();
-    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome fresh, MakePlan(kStrategy, problem_.request(), stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(const PlanOutcome fresh, MakePlan(kPlannerName, problem_.request(), stop));
     AddStagesOf(fresh);
     return absl::OkStatus();
   }
 
-  ReplanAnswer Decide(const Scored& best) {
-    ReplanAnswer answer;
+  ReplanResult Decide(const ScoredAssignment& best) {
+    ReplanResult answer;
     const double step_s = options_.bias * best.evaluation.step_s;
     if (!stays_.has_value()) {
-      answer.verdict = ReplanAnswer::Decision::kMustMove;
+      answer.decision = ReplanResult::Decision::kMustMove;
       Take(best, answer);
       answer.reason = absl::StrFormat("%s: %s, %.3g s a step", why_not_, Moves(answer.migration), step_s);
       return answer;
@@ -176,7 +177,7 @@ class Replanner {
     const double share = present_cost_s > 0 ? 1 - options_.bias * best.evaluation.cost_s() / present_cost_s : 0;
     const bool same = best.assignment == stays_->assignment && options_.running_step_s == 0;
     if (!same && gain_s > 0 && share >= options_.min_improvement) {
-      answer.verdict = ReplanAnswer::Decision::kMove;
+      answer.decision = ReplanResult::Decision::kMove;
       answer.gain_s = gain_s;
       Take(best, answer);
       answer.reason =
@@ -185,13 +186,13 @@ class Replanner {
                           options_.fixed_s + answer.migration.transfer_s, gain_s, base::Pluralize(options_.steps_left, "step"));
       return answer;
     }
-    answer.plan = WholePlan(problem_, evaluator_, stays_->assignment, kStrategy);
+    answer.plan = CompletePlan(problem_, evaluator_, stays_->assignment, kPlannerName);
     answer.reason = absl::StrFormat("staying at %.3g s a step: %s", present_step_s, WhyStay(same, share, step_s));
     return answer;
   }
 
   // What is gained may be steps, not their time: plans whose codecs lose less need fewer of them.
-  std::string OfLoss(const Scored& best, absl::string_view conjunction, double present_cost_s) const {
+  std::string OfLoss(const ScoredAssignment& best, absl::string_view conjunction, double present_cost_s) const {
     const double loss = best.evaluation.loss_cost, present_loss = stays_->evaluation.loss_cost;
     if (loss == present_loss) return "";
     return absl::StrFormat(
@@ -209,9 +210,9 @@ class Replanner {
                            base::Pluralize(options_.steps_left, "step"), options_.steps_left == 1 ? "does" : "do");
   }
 
-  void Take(const Scored& best, ReplanAnswer& answer) {
-    answer.plan = WholePlan(problem_, evaluator_, best.assignment, kStrategy);
-    answer.migration = migrations_.To(best.assignment);
+  void Take(const ScoredAssignment& best, ReplanResult& answer) {
+    answer.plan = CompletePlan(problem_, evaluator_, best.assignment, kPlannerName);
+    answer.migration = migrations_.MigrationTo(best.assignment);
   }
 
   static std::string Moves(const Migration& migration) {
@@ -228,8 +229,8 @@ class Replanner {
   Evaluator evaluator_;
   MigrationModel migrations_;
   std::string why_not_;
-  std::optional<Scored> stays_;  // the running plan, if it can go on
-  std::vector<Scored> starts_;
+  std::optional<ScoredAssignment> stays_;  // the running plan, if it can go on
+  std::vector<ScoredAssignment> starts_;
 };
 
 }  // namespace

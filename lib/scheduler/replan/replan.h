@@ -39,23 +39,23 @@ struct ReplanOptions {
   int64_t evaluations = 2000;  // of the search around the running plan
 };
 
-struct ReplanAnswer {
+struct ReplanResult {
   enum class Decision {
     kStay,
     kMove,      // it pays
     kMustMove,  // the running plan cannot go on
   };
-  Decision verdict = Decision::kStay;
+  Decision decision = Decision::kStay;
   std::string reason;  // a sentence with the figures
   // Of the running plan in the new conditions; without a value it cannot run, and `reason` says why.
   std::optional<double> running_step_s;
   PlannedPipeline plan;  // to run from now on; when staying the running stages as the snapshot of now sees them
   Migration migration;   // into `plan`; empty when staying
   double gain_s = 0;     // over the steps left, the move subtracted; 0 when staying or forced
-  bool operator==(const ReplanAnswer&) const = default;
+  bool operator==(const ReplanResult&) const = default;
 };
 
-using ReplanOutcome = std::variant<ReplanAnswer, PlanError>;
+using ReplanOutcome = std::variant<ReplanResult, PlanError>;
 
 // When a device of the running plan is missing, spares may get stages.
 // Errors: InvalidArgument for a snapshot, plan or options that are none (naming the field), Cancelled once `stop` says so. A PlanError when

@@ -5,8 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/replan/repair.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler::replan {
@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using Decision = ReplanAnswer::Decision;
+using Decision = ReplanResult::Decision;
 
 // Two sites of three devices, 24 ops of 10 ms, 1 MB between them.
 PlanRequest TwoSites() {
@@ -45,12 +45,12 @@ PlanRequest Without(const PlanRequest& request, const std::string& name) {
   return less;
 }
 
-ReplanAnswer Answer(const PlanRequest& now, const RunningPlan& running, const ReplanOptions& options) {
+ReplanResult Answer(const PlanRequest& now, const RunningPlan& running, const ReplanOptions& options) {
   const absl::StatusOr<ReplanOutcome> outcome = Replan(now, running, options);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   if (!outcome.ok()) return {};
-  EXPECT_TRUE(std::holds_alternative<ReplanAnswer>(*outcome)) << std::get<PlanError>(*outcome).message;
-  return std::holds_alternative<ReplanAnswer>(*outcome) ? std::get<ReplanAnswer>(*outcome) : ReplanAnswer{};
+  EXPECT_TRUE(std::holds_alternative<ReplanResult>(*outcome)) << std::get<PlanError>(*outcome).message;
+  return std::holds_alternative<ReplanResult>(*outcome) ? std::get<ReplanResult>(*outcome) : ReplanResult{};
 }
 
 std::set<std::string> NamesOf(const Migration& migration) {
@@ -62,8 +62,8 @@ std::set<std::string> NamesOf(const Migration& migration) {
 TEST(ReplanTest, StaysWhenNothingHasChanged) {
   const PlanRequest request = TwoSites();
   const PlannedPipeline plan = PlanOf(request);
-  const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000});
-  EXPECT_EQ(answer.verdict, Decision::kStay) << answer.reason;
+  const ReplanResult answer = Answer(request, Running(plan), {.steps_left = 1'000'000});
+  EXPECT_EQ(answer.decision, Decision::kStay) << answer.reason;
   EXPECT_THAT(answer.migration.moved, IsEmpty());
   EXPECT_EQ(answer.plan.stages, plan.stages);
   EXPECT_DOUBLE_EQ(*answer.running_step_s, plan.predicted_step_s);
@@ -88,8 +88,8 @@ TEST(ReplanTest, APlanAlongAnotherOrderOfItsOpsCanGoOn) {
   for (int d = 0; d < 2; ++d) testing::AddDevice(request, "lab", 1);
   testing::LinkSites(request, 125e6, 1e-4, 125e6, 1e-4);
   const RunningPlan running = {{"lab-0", {"data", "in", "a0", "b0"}}, {"lab-1", {"a1", "b1", "join"}}};
-  const ReplanAnswer answer = Answer(request, running, {.steps_left = 10, .fixed_s = 1e6});
-  EXPECT_EQ(answer.verdict, Decision::kStay) << answer.reason;
+  const ReplanResult answer = Answer(request, running, {.steps_left = 10, .fixed_s = 1e6});
+  EXPECT_EQ(answer.decision, Decision::kStay) << answer.reason;
   EXPECT_THAT(answer.plan.stages[0].op_names, ::testing::UnorderedElementsAre("data", "in", "a0", "b0"));
 }
 
@@ -102,8 +102,8 @@ TEST(ReplanTest, ALostDeviceIsReplacedByItsSpareAndOnlyItsOpsMove) {
   for (const PlannedStage& stage : plan.stages) {
     const std::string& lost = stage.device_names[0];
     if (lost.substr(0, 5) != "paris") continue;
-    const ReplanAnswer answer = Answer(Without(request, lost), Running(plan), {.steps_left = 10});
-    EXPECT_EQ(answer.verdict, Decision::kMustMove);
+    const ReplanResult answer = Answer(Without(request, lost), Running(plan), {.steps_left = 10});
+    EXPECT_EQ(answer.decision, Decision::kMustMove);
     EXPECT_FALSE(answer.running_step_s.has_value());
     EXPECT_THAT(answer.reason, HasSubstr(lost + " is not there any more"));
     ASSERT_FALSE(answer.migration.moved.empty());
@@ -122,11 +122,11 @@ TEST(ReplanTest, AStragglerGivesOpsToItsNeighboursOnceThatPays) {
   ASSERT_GT(plan.stages.size(), 2u);
   const int slow = plan.stages[1].devices[0];
   request.devices[slow].time_scale *= 3;
-  const ReplanAnswer few = Answer(request, Running(plan), {.steps_left = 1, .fixed_s = 20});
-  EXPECT_EQ(few.verdict, Decision::kStay);
+  const ReplanResult few = Answer(request, Running(plan), {.steps_left = 1, .fixed_s = 20});
+  EXPECT_EQ(few.decision, Decision::kStay);
   EXPECT_THAT(few.reason, HasSubstr("worth its move"));
-  const ReplanAnswer many = Answer(request, Running(plan), {.steps_left = 10'000, .fixed_s = 20});
-  EXPECT_EQ(many.verdict, Decision::kMove) << many.reason;
+  const ReplanResult many = Answer(request, Running(plan), {.steps_left = 10'000, .fixed_s = 20});
+  EXPECT_EQ(many.decision, Decision::kMove) << many.reason;
   EXPECT_LT(many.plan.predicted_step_s, *many.running_step_s);
   EXPECT_GT(many.gain_s, 0);
   EXPECT_FALSE(many.migration.moved.empty());
@@ -137,10 +137,10 @@ TEST(ReplanTest, TheDearerTheMoveTheFewerOpsChangeTheirDevice) {
   for (OpNode& op : request.ops) op.parameter_bytes *= 20;
   const PlannedPipeline plan = PlanOf(request);
   request.devices[plan.stages[1].devices[0]].time_scale *= 3;
-  const ReplanAnswer long_run = Answer(request, Running(plan), {.steps_left = 1'000'000});
-  const ReplanAnswer short_run = Answer(request, Running(plan), {.steps_left = 60});
-  ASSERT_EQ(long_run.verdict, Decision::kMove) << long_run.reason;
-  ASSERT_EQ(short_run.verdict, Decision::kMove) << short_run.reason;
+  const ReplanResult long_run = Answer(request, Running(plan), {.steps_left = 1'000'000});
+  const ReplanResult short_run = Answer(request, Running(plan), {.steps_left = 60});
+  ASSERT_EQ(long_run.decision, Decision::kMove) << long_run.reason;
+  ASSERT_EQ(short_run.decision, Decision::kMove) << short_run.reason;
   EXPECT_LE(short_run.migration.bytes, long_run.migration.bytes);
   EXPECT_LE(short_run.migration.transfer_s, long_run.migration.transfer_s);
 }
@@ -150,8 +150,8 @@ TEST(ReplanTest, FiguresAloneAreThoseOfTheRunningStagesOnTheHardwareOfNow) {
   const PlannedPipeline plan = PlanOf(request);
   request.max_executors = 1;  // a spare that the job holds back has a stage already
   for (Device& device : request.devices) device.time_scale *= 2;
-  const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000, .figures_only = true});
-  EXPECT_EQ(answer.verdict, Decision::kStay);
+  const ReplanResult answer = Answer(request, Running(plan), {.steps_left = 1'000'000, .figures_only = true});
+  EXPECT_EQ(answer.decision, Decision::kStay);
   EXPECT_EQ(StagesOf(answer.plan), Running(plan));
   EXPECT_GT(answer.plan.predicted_step_s, 1.5 * plan.predicted_step_s);
   EXPECT_DOUBLE_EQ(answer.plan.stages[0].forward_s, 2 * plan.stages[0].forward_s);
@@ -171,8 +171,8 @@ TEST(ReplanTest, AGainBelowTheLeastMovesNothing) {
   PlanRequest request = TwoSites();
   const PlannedPipeline plan = PlanOf(request);
   request.devices[plan.stages[0].devices[0]].time_scale *= 1.04;
-  const ReplanAnswer answer = Answer(request, Running(plan), {.steps_left = 1'000'000'000, .min_improvement = 0.05});
-  EXPECT_EQ(answer.verdict, Decision::kStay) << answer.reason;
+  const ReplanResult answer = Answer(request, Running(plan), {.steps_left = 1'000'000'000, .min_improvement = 0.05});
+  EXPECT_EQ(answer.decision, Decision::kStay) << answer.reason;
   EXPECT_EQ(answer.plan.stages.size(), plan.stages.size());
 }
 
@@ -180,10 +180,10 @@ TEST(ReplanTest, ADeviceThatJoinsGetsOpsIfEnoughStepsAreLeft) {
   const PlanRequest all = TwoSites();
   const PlanRequest before = Without(all, "paris-0");
   const PlannedPipeline plan = PlanOf(before);
-  const ReplanAnswer late = Answer(all, Running(plan), {.steps_left = 0});
-  EXPECT_EQ(late.verdict, Decision::kStay);
-  const ReplanAnswer early = Answer(all, Running(plan), {.steps_left = 100'000, .fixed_s = 10});
-  EXPECT_EQ(early.verdict, Decision::kMove) << early.reason;
+  const ReplanResult late = Answer(all, Running(plan), {.steps_left = 0});
+  EXPECT_EQ(late.decision, Decision::kStay);
+  const ReplanResult early = Answer(all, Running(plan), {.steps_left = 100'000, .fixed_s = 10});
+  EXPECT_EQ(early.decision, Decision::kMove) << early.reason;
   const auto joined = [](const MovedOp& move) { return move.to == "paris-0"; };
   EXPECT_TRUE(std::any_of(early.migration.moved.begin(), early.migration.moved.end(), joined));
 }
@@ -192,8 +192,8 @@ TEST(ReplanTest, AMeasuredStepMakesTheSameStagesWithOtherCodecsAPlanOfItsOwn) {
   const PlanRequest request = TwoSites();
   const PlannedPipeline plan = PlanOf(request);
   const ReplanOptions options{.steps_left = 1000, .running_step_s = 2 * plan.predicted_step_s, .fixed_s = 5};
-  const ReplanAnswer answer = Answer(request, Running(plan), options);
-  EXPECT_EQ(answer.verdict, Decision::kMove);
+  const ReplanResult answer = Answer(request, Running(plan), options);
+  EXPECT_EQ(answer.decision, Decision::kMove);
   EXPECT_THAT(answer.migration.moved, IsEmpty());
   EXPECT_DOUBLE_EQ(answer.gain_s, 1000 * plan.predicted_step_s - 5);
 }
@@ -211,8 +211,8 @@ TEST(ReplanTest, AMoveThatGainsStepsAndNotTheirTimeSaysSo) {
   all.use_all_devices = true;
   const RunningPlan running = Running(PlanOf(all));
   ASSERT_EQ(running.size(), 3u);
-  const ReplanAnswer answer = Answer(request, running, {.steps_left = 1'000'000});
-  ASSERT_EQ(answer.verdict, Decision::kMove) << answer.reason;
+  const ReplanResult answer = Answer(request, running, {.steps_left = 1'000'000});
+  ASSERT_EQ(answer.decision, Decision::kMove) << answer.reason;
   ASSERT_GT(answer.plan.predicted_step_s, *answer.running_step_s) << "this test would say nothing";
   EXPECT_THAT(answer.reason, HasSubstr(", but to an equal loss "));
   EXPECT_THAT(answer.reason, HasSubstr("raise the loss by 0 instead of 1"));
@@ -233,7 +233,7 @@ TEST(ReplanTest, TransfersTakeAsLongAsTheBusiestLinkOrResource) {
   const Restore restore{.bytes_per_s = 0.5e6, .latency_s = 0.25};
   const MigrationModel model(problem, running, restore);
   const Assignment to{{0, present->begins[1] - 2}, {0, 1}};
-  const Migration migration = model.To(to);
+  const Migration migration = model.MigrationTo(to);
   ASSERT_THAT(migration.moved, SizeIs(3));
   EXPECT_EQ(migration.moved[0], (MovedOp{"op1", "paris-0", "tokyo-0", 3'000'000}));
   EXPECT_EQ(migration.moved[1], (MovedOp{"op2", "paris-0", "tokyo-0", 3'000'000}));
@@ -241,7 +241,7 @@ TEST(ReplanTest, TransfersTakeAsLongAsTheBusiestLinkOrResource) {
   EXPECT_EQ(migration.bytes, 9'000'000);
   EXPECT_DOUBLE_EQ(migration.transfer_s, 0.25 + 3e6 / 0.5e6);  // the link needs 0.05 + 6 s
   EXPECT_DOUBLE_EQ(model.TransferSeconds(to), migration.transfer_s);
-  EXPECT_DOUBLE_EQ(MigrationModel(problem, running, {.bytes_per_s = 1e9}).To(to).transfer_s, 0.05 + 6.0);
+  EXPECT_DOUBLE_EQ(MigrationModel(problem, running, {.bytes_per_s = 1e9}).MigrationTo(to).transfer_s, 0.05 + 6.0);
 }
 
 TEST(ReplanTest, TiedWeightsTravelOnceToADeviceAndNotWhereTheyAre) {
@@ -253,7 +253,7 @@ TEST(ReplanTest, TiedWeightsTravelOnceToADeviceAndNotWhereTheyAre) {
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
   const RunningPlan running = {{"paris-0", {"tokens", "labels", "op0", "op1"}}, {"paris-1", {"op2", "loss"}}};
   const MigrationModel model(problem, running, {});
-  const Migration together = model.To({{0}, {0}});
+  const Migration together = model.MigrationTo({{0}, {0}});
   ASSERT_THAT(together.moved, SizeIs(2));
   EXPECT_EQ(together.moved[0].bytes, 3'000'000);
   EXPECT_EQ(together.moved[1].bytes, 0) << "paris-0 has the weights of 'loss': they are those of 'op0'";
@@ -288,10 +288,10 @@ TEST(ReplanTest, RefusesWhatIsNoPlanOrNoOptions) {
 }
 
 // The one sum that all is judged by, from the answer alone.
-double TotalOf(const ReplanAnswer& answer, const ReplanOptions& options) {
+double TotalOf(const ReplanResult& answer, const ReplanOptions& options) {
   double loss = 0;
   for (const PlannedLink& link : answer.plan.links) loss += link.loss_cost;
-  const bool stays = answer.verdict == Decision::kStay;
+  const bool stays = answer.decision == Decision::kStay;
   return options.steps_left * answer.plan.predicted_step_s * (1 + kTimePerNat * loss) +
          (stays ? 0 : options.fixed_s + answer.migration.transfer_s);
 }
@@ -328,20 +328,20 @@ TEST_P(RandomChange, IsNeverWorseThanStayingNorThanAPlanFromScratch) {
     EXPECT_TRUE(std::holds_alternative<PlanError>(*fresh)) << "a plan exists";
     return;
   }
-  const ReplanAnswer& answer = std::get<ReplanAnswer>(*outcome);
+  const ReplanResult& answer = std::get<ReplanResult>(*outcome);
   EXPECT_EQ(*Replan(now, Running(plan), options), *outcome) << "not the same twice";
   const auto created = Problem::Create(now);
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(*created);
   const MigrationModel model(problem, Running(plan), options.restore);
   const double total_s = TotalOf(answer, options);
-  if (answer.verdict != Decision::kMustMove) {
+  if (answer.decision != Decision::kMustMove) {
     Evaluator evaluator(problem);
     const Evaluation stay = evaluator.Evaluate(*AssignmentOf(problem, Running(plan)), Effort::kFull);
     EXPECT_LE(total_s, options.steps_left * stay.cost_s() * (1 + 1e-9)) << answer.reason;
   }
   if (std::holds_alternative<PlannedPipeline>(*fresh)) {
-    ReplanAnswer scratch{.verdict = Decision::kMove, .plan = std::get<PlannedPipeline>(*fresh)};
-    scratch.migration = model.To(*AssignmentOf(problem, Running(scratch.plan)));
+    ReplanResult scratch{.decision = Decision::kMove, .plan = std::get<PlannedPipeline>(*fresh)};
+    scratch.migration = model.MigrationTo(*AssignmentOf(problem, Running(scratch.plan)));
     EXPECT_LE(total_s, TotalOf(scratch, options) * (1 + 2e-3)) << answer.reason;  // depths within kDepthTolerance are as good
   }
   // What moves is the difference between the two plans.

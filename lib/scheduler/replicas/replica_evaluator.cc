@@ -23,12 +23,12 @@ double SecondsOf(const Evaluation& evaluation) { return evaluation.feasible() ? 
 
 ReplicaEvaluator::ReplicaEvaluator(const Problem& problem)
     : problem_(problem),
-      most_subs_(std::clamp<size_t>(kMaxCachedEntries / (1 + problem.request().ops.size() + problem.request().links.size()), 8, 256)) {}
+      max_subs_(std::clamp<size_t>(kMaxCachedEntries / (1 + problem.request().ops.size() + problem.request().links.size()), 8, 256)) {}
 
 ReplicaEvaluator::Sub& ReplicaEvaluator::SubFor(int share, const Sharing& sharing) {
   const auto key = std::pair(share, sharing);
   if (const auto found = subs_.find(key); found != subs_.end()) return found->second;
-  if (subs_.size() >= most_subs_) subs_.clear();
+  if (subs_.size() >= max_subs_) subs_.clear();
   Sub& sub = subs_[key];
   sub.request = problem_.request();
   sub.request.micro_batches = share;
@@ -167,7 +167,7 @@ ReplicaEvaluation ReplicaEvaluator::EvaluateWithShares(const ReplicaGrid& grid, 
   for (int d = 0; d < grid.pipelines(); ++d) {
     const Evaluation evaluation = EvaluatePipeline(grid, d, shares[d], sharing[d], effort);
     if (!evaluation.feasible()) {
-      result.verdict = evaluation.verdict;
+      result.feasibility = evaluation.feasibility;
       result.failed_pipeline = d;
       result.failure = evaluation;
       return result;
@@ -176,7 +176,7 @@ ReplicaEvaluation ReplicaEvaluator::EvaluateWithShares(const ReplicaGrid& grid, 
     result.loss_cost += evaluation.loss_cost * shares[d] / whole;
   }
   result.sync_s = AllReduceSeconds(problem_, Chains(grid));
-  if (result.sync_s == kInfinity) result.verdict = Evaluation::Feasibility::kDisconnected;
+  if (result.sync_s == kInfinity) result.feasibility = Evaluation::Feasibility::kDisconnected;
   return result;
 }
 
@@ -210,10 +210,10 @@ std::vector<Chain> ReplicaEvaluator::Chains(const ReplicaGrid& grid) {
 }
 
 std::vector<PlannedPipeline> ReplicaEvaluator::PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares,
-                                                             absl::string_view strategy) {
+                                                             absl::string_view planner) {
   const std::vector<Sharing> sharing = SharingOf(grid);
   std::vector<PlannedPipeline> plans;
-  for (int d = 0; d < grid.pipelines(); ++d) plans.push_back(SubFor(shares[d], sharing[d]).evaluator->ToPlan(grid.Pipeline(d), strategy));
+  for (int d = 0; d < grid.pipelines(); ++d) plans.push_back(SubFor(shares[d], sharing[d]).evaluator->ToPlan(grid.Pipeline(d), planner));
   return plans;
 }
 

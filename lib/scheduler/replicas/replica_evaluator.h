@@ -27,15 +27,15 @@
 namespace fusionllm::scheduler::replicas {
 
 struct ReplicaEvaluation {
-  Evaluation::Feasibility verdict = Evaluation::Feasibility::kFeasible;  // of the pipeline that fails, or kDisconnected replicas
-  int failed_pipeline = -1;                                              // -1: replicas that cannot reach each other
+  Evaluation::Feasibility feasibility = Evaluation::Feasibility::kFeasible;  // of the pipeline that fails, or kDisconnected replicas
+  int failed_pipeline = -1;                                                  // -1: replicas that cannot reach each other
   Evaluation failure;
   std::vector<int> shares;  // micro-batches of each pipeline; sum: the request's
   double pipelines_s = 0;   // the slowest
   double sync_s = 0;
   double loss_cost = 0;  // mean over micro-batches of that of their pipeline
   double step_s() const { return pipelines_s + sync_s; }
-  bool feasible() const { return verdict == Evaluation::Feasibility::kFeasible; }
+  bool feasible() const { return feasibility == Evaluation::Feasibility::kFeasible; }
   double cost_s() const { return step_s() * (1 + kTimePerNat * loss_cost); }  // as Evaluation's
 };
 
@@ -52,7 +52,7 @@ class ReplicaEvaluator {
   ReplicaEvaluation EvaluateWithShares(const ReplicaGrid& grid, const std::vector<int>& shares, Effort effort);
 
   // The plan of each pipeline, with its share. Precondition: feasible.
-  std::vector<PlannedPipeline> PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view strategy);
+  std::vector<PlannedPipeline> PipelinePlans(const ReplicaGrid& grid, const std::vector<int>& shares, absl::string_view planner);
   // From here on chains are looked for with FastestChain's full effort: for the last few grids, not for all that a search tries.
   void UseFullChainSearch();
   // By stage. In the order of pipelines, which is that of the replicas' data, where no other is faster.
@@ -96,7 +96,7 @@ class ReplicaEvaluator {
   Chain ChainOf(const std::vector<int>& devices, int64_t bytes);
 
   const Problem& problem_;
-  const size_t most_subs_;
+  const size_t max_subs_;
   std::map<std::pair<int, Sharing>, Sub> subs_;
   std::map<PipelineKey, Evaluation> remembered_;
   Effort chain_effort_ = Effort::kQuick;

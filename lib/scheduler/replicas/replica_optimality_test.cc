@@ -63,12 +63,12 @@ void ForEachGrid(const Problem& problem, int stages, int pipelines,
   } while (std::next_permutation(devices.begin(), devices.end()));
 }
 
-double BestByForce(const PlanRequest& request, int least_pipelines, int most_pipelines) {
+double BestByForce(const PlanRequest& request, int min_pipelines, int max_pipelines) {
   const auto problem = std::get<std::unique_ptr<Problem>>(Problem::Create(request).value());
   ReplicaEvaluator evaluator(*problem);
   const int usable = static_cast<int>(problem->usable().size()), ops = problem->positions() - problem->first_cut() + 1;
   double best_s = kInfinity;
-  for (int pipelines = least_pipelines; pipelines <= std::min({most_pipelines, usable, request.micro_batches}); ++pipelines) {
+  for (int pipelines = min_pipelines; pipelines <= std::min({max_pipelines, usable, request.micro_batches}); ++pipelines) {
     for (int stages = 1; stages <= std::min(usable / pipelines, ops); ++stages) {
       ForEachGrid(*problem, stages, pipelines, [&](const std::vector<std::vector<int>>& devices) {
         std::vector<int> begins = {0}, shares;

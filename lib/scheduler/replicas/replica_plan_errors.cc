@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/pluralize.h"
 #include "lib/scheduler/plan_error_reasons.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/replicas/replica_planner.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
@@ -24,7 +24,7 @@ std::string Pipelines(const GridConstraints& constraints) {
                          constraints.stages > 0 ? absl::StrCat(" of ", base::Pluralize(constraints.stages, "stage")) : "");
 }
 
-std::string LeastDevices(const GridConstraints& constraints) {
+std::string MinDevices(const GridConstraints& constraints) {
   return constraints.use_all_devices ? absl::StrFormat("all %d are to be used", constraints.min_devices)
                                      : absl::StrFormat("spec.executors.min asks for %d", constraints.min_devices);
 }
@@ -40,27 +40,27 @@ PlanError TooFewExecutors(absl::string_view what, int64_t needed, const GridCons
 // The job asks for more executors than grids that it may have use; `most` is the largest of these.
 PlanError NotSoMany(const GridConstraints& constraints, int64_t most) {
   const int64_t any_stages =
-      int64_t{constraints.replicas} * std::min(constraints.max_devices / constraints.replicas, constraints.most_stages);
+      int64_t{constraints.replicas} * std::min(constraints.max_devices / constraints.replicas, constraints.max_stages);
   const char* const fewer = constraints.use_all_devices ? "let some be left out" : "lower it";
   if (constraints.stages > 0) {
     std::string cure = fewer;
     if (any_stages >= constraints.min_devices) cure += ", or leave the stages to the planner (spec.strategy.stages: 0)";
     return {plan_errors::kConflictingConstraints,
             absl::StrFormat("%s (spec.strategy.stages) use exactly %d executors, and %s: %s", Pipelines(constraints), most,
-                            LeastDevices(constraints), cure),
+                            MinDevices(constraints), cure),
             Executors(constraints.min_devices, most)};
   }
-  if (constraints.max_devices / constraints.replicas >= constraints.most_stages) {  // no number of executors allows one stage more
+  if (constraints.max_devices / constraints.replicas >= constraints.max_stages) {  // no number of executors allows one stage more
     return {plan_errors::kTooManyStages,
             absl::StrFormat("%s use at most %d executors, for the model has only %s to share out, and %s: %s, or take more replicas",
-                            Pipelines(constraints), most, base::Pluralize(constraints.most_stages, "op"), LeastDevices(constraints), fewer),
+                            Pipelines(constraints), most, base::Pluralize(constraints.max_stages, "op"), MinDevices(constraints), fewer),
             Executors(constraints.min_devices, most)};
   }
   const std::string limit = constraints.max_devices_why.empty() ? "" : absl::StrCat(" (", constraints.max_devices_why, ")");
   const std::string cure = absl::StrFormat("let the job use %d", most + constraints.replicas);
   return {plan_errors::kConflictingConstraints,
           absl::StrFormat("%s with the same number of stages use %d executors or %d, but %s, and the job may use %d%s: %s%s",
-                          Pipelines(constraints), most, most + constraints.replicas, LeastDevices(constraints), constraints.max_devices,
+                          Pipelines(constraints), most, most + constraints.replicas, MinDevices(constraints), constraints.max_devices,
                           limit, constraints.use_all_devices ? "" : absl::StrFormat("set spec.executors.min to %d, or ", most), cure),
           Executors(constraints.min_devices, most)};
 }
@@ -100,14 +100,14 @@ PlanError NoFeasibleShape(const GridConstraints& constraints, int micro_batches)
   if (constraints.min_devices > constraints.max_devices)
     return TooFewExecutors("spec.executors.min asks for", constraints.min_devices, constraints);
   const int stages =
-      constraints.stages > 0 ? constraints.stages : std::min(constraints.max_devices / constraints.replicas, constraints.most_stages);
+      constraints.stages > 0 ? constraints.stages : std::min(constraints.max_devices / constraints.replicas, constraints.max_stages);
   return NotSoMany(constraints, int64_t{constraints.replicas} * stages);
 }
 
-std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_view strategy, const PlanRequest& request,
+std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_view planner, const PlanRequest& request,
                                                                    const Problem& problem) {
-  if (strategy != kPlanner) {
-    return Because(plan_errors::kNotAvailable, absl::StrFormat("planner %s lays out one pipeline", strategy),
+  if (planner != kPlanner) {
+    return Because(plan_errors::kNotAvailable, absl::StrFormat("planner %s lays out one pipeline", planner),
                    absl::StrFormat("set spec.strategy.planner to %s, or spec.strategy.replicas to 1", kPlanner));
   }
   if (!request.pins.empty()) {

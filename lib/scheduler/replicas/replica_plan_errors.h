@@ -19,7 +19,7 @@ struct GridConstraints {
   int stages = 0;       // 0: any
   int min_devices = 1;  // executors.min, or all of them
   int max_devices = 1;
-  int most_stages = 1;            // of a pipeline: each has an op
+  int max_stages = 1;             // of a pipeline: each has an op
   bool use_all_devices = false;   // min_devices are all that the job may use
   std::string max_devices_why;    // a clause: why it may use no more; empty: there are no more
   std::string fewer_devices_why;  // a clause: why there are no more, with the sign before it; empty: there are none
@@ -35,7 +35,7 @@ struct SinglePipelineConstraint {
   PlanError refusal;
   std::string why;
 };
-std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_view strategy, const PlanRequest& request,
+std::optional<SinglePipelineConstraint> SinglePipelineConstraintOf(absl::string_view planner, const PlanRequest& request,
                                                                    const Problem& problem);
 
 // Of the shapes that there are, none fits; this one was judged.

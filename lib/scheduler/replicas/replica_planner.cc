@@ -12,11 +12,11 @@
 #include "lib/base/status_macros.h"
 #include "lib/scheduler/bounds.h"
 #include "lib/scheduler/explain.h"
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/replicas/replica_evaluator.h"
 #include "lib/scheduler/replicas/replica_explain.h"
 #include "lib/scheduler/replicas/replica_plan_errors.h"
 #include "lib/scheduler/replicas/replica_search.h"
-#include "lib/scheduler/strategy.h"
 
 namespace fusionllm::scheduler::replicas {
 namespace {
@@ -28,7 +28,7 @@ GridConstraints GridConstraintsOf(const PlanRequest& request, const Problem& pro
   const int usable = static_cast<int>(problem.usable().size());
   GridConstraints constraints{.replicas = replicas, .stages = request.stages, .min_devices = request.min_executors};
   constraints.max_devices = request.max_executors > 0 ? std::min(usable, request.max_executors) : usable;
-  constraints.most_stages = problem.positions() - problem.first_cut() + 1;
+  constraints.max_stages = problem.positions() - problem.first_cut() + 1;
   if (constraints.max_devices < usable) constraints.max_devices_why = request.max_executors_why;
   if (!request.exclude_why.empty()) constraints.fewer_devices_why = absl::StrCat("; ", request.exclude_why);
   constraints.use_all_devices = request.use_all_devices;
@@ -59,7 +59,7 @@ std::vector<GridShape> Shapes(const Problem& problem, const GridConstraints& con
   std::vector<GridShape> shapes;
   for (const int d : pipelines) {
     if (d < 2 || d > problem.request().micro_batches) continue;
-    std::vector<int> stages = NumbersUpTo(std::min(constraints.max_devices / d, constraints.most_stages));
+    std::vector<int> stages = NumbersUpTo(std::min(constraints.max_devices / d, constraints.max_stages));
     if (constraints.stages > 0) stages = {constraints.stages};
     for (const int s : stages) {
       if (s * d <= constraints.max_devices && s * d >= constraints.min_devices) shapes.push_back({s, d});
@@ -138,7 +138,7 @@ double BalancedSeconds(const Problem& problem, int max_devices) {
   std::vector<double> speeds;
   std::map<int, int> device_of_class;
   for (const int device : problem.usable()) {
-    const double whole_s = WholeSeconds(problem, device);
+    const double whole_s = WholeModelSeconds(problem, device);
     if (whole_s <= 0) return 0;
     speeds.push_back(1 / whole_s);
     device_of_class.emplace(problem.request().devices[device].cost_class, device);
@@ -150,7 +150,7 @@ double BalancedSeconds(const Problem& problem, int max_devices) {
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [cost_class, device] : device_of_class) {
       const double op_s = problem.ForwardSeconds(p, p + 1, device) + problem.BackwardSeconds(p, p + 1, device);
-      least = std::min(least, op_s / WholeSeconds(problem, device));
+      least = std::min(least, op_s / WholeModelSeconds(problem, device));
     }
     work += least;
   }
@@ -167,14 +167,14 @@ void SetBounds(std::vector<LowerBound> bounds, ReplicaPlan& plan) {
   plan.explain.push_back(ExplainBound(plan.lower_bounds, plan.gap));
 }
 
-absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int most_pipelines, int max_devices) {
+absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, int max_pipelines, int max_devices) {
   PlanRequest share = problem.request();
   if (share.recompute && share.recompute_is_a_choice) {  // see LowerBounds
     share.recompute = false;
     FUSIONLLM_ASSIGN_OR_RETURN(auto without, Problem::Create(share));
-    if (const auto* other = std::get_if<std::unique_ptr<Problem>>(&without)) return ReplicaBounds(**other, most_pipelines, max_devices);
+    if (const auto* other = std::get_if<std::unique_ptr<Problem>>(&without)) return ReplicaBounds(**other, max_pipelines, max_devices);
   }
-  share.micro_batches = (share.micro_batches + most_pipelines - 1) / most_pipelines;
+  share.micro_batches = (share.micro_batches + max_pipelines - 1) / max_pipelines;
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(share));
   const auto* of_share = std::get_if<std::unique_ptr<Problem>>(&created);
   if (of_share == nullptr) return absl::InternalError("a share of a step that is possible is not");
@@ -187,17 +187,17 @@ absl::StatusOr<std::vector<LowerBound>> ReplicaBounds(const Problem& problem, in
     } else if (bound.name == "spanning-tree") {
       bound = {.name = bound.name, .why = "of several pipelines none passes every device"};
     } else if (bound.holds && bound.name != "longest-path") {
-      absl::StrAppendFormat(&bound.why, " (of %d pipelines at most one has so many of the %d micro-batches, or more)", most_pipelines,
+      absl::StrAppendFormat(&bound.why, " (of %d pipelines at most one has so many of the %d micro-batches, or more)", max_pipelines,
                             problem.request().micro_batches);
     }
   }
   return bounds;
 }
 
-absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const PlanRequest& request, int replicas, StopFunction stop) {
+absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view planner, const PlanRequest& request, int replicas, StopFunction stop) {
   if (replicas < 0) return absl::InvalidArgumentError(absl::StrFormat("%d replicas are asked for", replicas));
   const auto one_pipeline = [&](const std::string& why) -> absl::StatusOr<ReplicaOutcome> {
-    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(strategy, request, stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome outcome, MakePlan(planner, request, stop));
     if (auto* refusal = std::get_if<PlanError>(&outcome)) return ReplicaOutcome(std::move(*refusal));
     ReplicaPlan plan = OnePipeline(std::get<PlannedPipeline>(std::move(outcome)));
     if (!why.empty()) plan.explain.push_back(absl::StrCat("one pipeline: ", why));
@@ -208,8 +208,8 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(free, stop));
   if (auto* refusal = std::get_if<PlanError>(&created)) return ReplicaOutcome(std::move(*refusal));
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
-  if (std::optional<SinglePipelineConstraint> only = SinglePipelineConstraintOf(strategy, request, problem); only.has_value()) {
-    if (replicas != kAutoReplicas || strategy != kPlanner) return ReplicaOutcome(std::move(only->refusal));
+  if (std::optional<SinglePipelineConstraint> only = SinglePipelineConstraintOf(planner, request, problem); only.has_value()) {
+    if (replicas != kAutoReplicas || planner != kPlanner) return ReplicaOutcome(std::move(only->refusal));
     return one_pipeline(only->why);
   }
   const GridConstraints constraints = GridConstraintsOf(request, problem, replicas);
@@ -221,11 +221,11 @@ absl::StatusOr<ReplicaOutcome> PlanReplicas(absl::string_view strategy, const Pl
   ReplicaEvaluator evaluator(problem);
   const GridSearchResult answer = SearchGrids(evaluator, shapes);
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
-  int most_pipelines = 1;
-  for (const GridShape& shape : shapes) most_pipelines = std::max(most_pipelines, shape.pipelines);
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<LowerBound> bounds, ReplicaBounds(problem, most_pipelines, constraints.max_devices));
+  int max_pipelines = 1;
+  for (const GridShape& shape : shapes) max_pipelines = std::max(max_pipelines, shape.pipelines);
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<LowerBound> bounds, ReplicaBounds(problem, max_pipelines, constraints.max_devices));
   if (replicas == kAutoReplicas) {
-    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(strategy, request, stop));
+    FUSIONLLM_ASSIGN_OR_RETURN(PlanOutcome one, MakePlan(planner, request, stop));
     return Better(std::move(one), answer, evaluator, std::move(bounds));
   }
   if (!answer.best.has_value()) {

@@ -10,8 +10,8 @@
 #include <string>
 #include <variant>
 
+#include "lib/scheduler/planner.h"
 #include "lib/scheduler/replicas/testing/plan_errors.h"
-#include "lib/scheduler/strategy.h"
 #include "lib/scheduler/testing/requests.h"
 
 namespace fusionllm::scheduler::replicas {
@@ -68,7 +68,7 @@ TEST(ReplicaPlannerTest, PureDataParallelismTakesHalfTheWorkAndTheAllReduce) {
   PlanRequest request = testing::Chain({.ops = kOps, .op_s = kOp, .parameter_bytes = 1'000'000}, 6);
   for (const char* site : {"paris", "tokyo"}) testing::AddDevice(request, site, 1);
   testing::LinkSites(request, 1e10, 0, 4e6, 0.02);
-  request.step_exchange = false;
+  request.coordinates_steps = false;
   request.stages = 1;
   const ReplicaPlan plan = PlanFor(request, 2);
   EXPECT_THAT(Shares(plan), ElementsAre(3, 3));
@@ -128,7 +128,7 @@ TEST(ReplicaPlannerTest, PipelinesThatShareALineShareItsRate) {
   for (Device& device : request.devices) device.memory_bytes = 45'000'000;
   request.ops[2].parameter_bytes = request.ops[3].parameter_bytes = 25'000'000;
   std::erase_if(request.links, [&](const Link& link) { return request.devices[link.src].site == request.devices[link.dst].site; });
-  request.step_exchange = false;
+  request.coordinates_steps = false;
   const ReplicaPlan plan = PlanFor(request, 2);
   ASSERT_EQ(plan.pipelines[0].stages.size(), 2u);
   // One micro-batch each: 1 MB there and 1 MB back at 0.5 MB/s, and 6 ms of work.

@@ -50,7 +50,7 @@ class GridSearch {
 
  private:
   bool Done() const { return evaluator_.work() >= limit_ || problem_.Stopped(); }
-  bool MayHave(int stages, int pipelines) const {
+  bool AllowsStages(int stages, int pipelines) const {
     return std::find(shapes_.begin(), shapes_.end(), GridShape{stages, pipelines}) != shapes_.end();
   }
 
@@ -153,8 +153,8 @@ class GridSearch {
     };
     std::vector<int> slowest, smallest;
     for (const std::vector<int>& row : grid.devices) {
-      slowest.push_back(
-          *std::max_element(row.begin(), row.end(), [&](int a, int b) { return WholeSeconds(problem_, a) < WholeSeconds(problem_, b); }));
+      slowest.push_back(*std::max_element(row.begin(), row.end(),
+                                          [&](int a, int b) { return WholeModelSeconds(problem_, a) < WholeModelSeconds(problem_, b); }));
       smallest.push_back(
           *std::min_element(row.begin(), row.end(), [&](int a, int b) { return problem_.UsableMemory(a) < problem_.UsableMemory(b); }));
     }
@@ -220,7 +220,8 @@ class GridSearch {
                                     [&](const std::vector<int>& row) { return std::find(row.begin(), row.end(), device) != row.end(); });
       if (!used) unused.push_back(device);
     }
-    std::stable_sort(unused.begin(), unused.end(), [&](int a, int b) { return WholeSeconds(problem_, a) < WholeSeconds(problem_, b); });
+    std::stable_sort(unused.begin(), unused.end(),
+                     [&](int a, int b) { return WholeModelSeconds(problem_, a) < WholeModelSeconds(problem_, b); });
     return unused;
   }
 
@@ -230,22 +231,22 @@ class GridSearch {
     const int stages = current.grid.stages(), pipelines = current.grid.pipelines();
     const std::vector<int> unused = Unused(from);
     const auto attempt = [&](const DeviceGrid& devices) { return !Done() && TryDevices(current, devices); };
-    for (int d = 0; d < pipelines && MayHave(stages, pipelines - 1); ++d) {
+    for (int d = 0; d < pipelines && AllowsStages(stages, pipelines - 1); ++d) {
       DeviceGrid fewer = from;
       for (std::vector<int>& row : fewer) row.erase(row.begin() + d);
       if (attempt(fewer)) return true;
     }
-    for (int s = 0; s < stages && MayHave(stages - 1, pipelines); ++s) {
+    for (int s = 0; s < stages && AllowsStages(stages - 1, pipelines); ++s) {
       DeviceGrid fewer = from;
       fewer.erase(fewer.begin() + s);
       if (attempt(fewer)) return true;
     }
-    if (MayHave(stages, pipelines + 1) && static_cast<int>(unused.size()) >= stages) {
+    if (AllowsStages(stages, pipelines + 1) && static_cast<int>(unused.size()) >= stages) {
       DeviceGrid more = from;
       for (int s = 0; s < stages; ++s) more[s].push_back(unused[s]);
       if (attempt(more)) return true;
     }
-    if (MayHave(stages + 1, pipelines) && static_cast<int>(unused.size()) >= pipelines) {
+    if (AllowsStages(stages + 1, pipelines) && static_cast<int>(unused.size()) >= pipelines) {
       for (int s = 0; s <= stages; ++s) {
         DeviceGrid more = from;
         more.insert(more.begin() + s, std::vector<int>(unused.begin(), unused.begin() + pipelines));

@@ -43,7 +43,7 @@ std::vector<std::vector<int>> Sites(const Problem& problem) {
     sites[at].push_back(device);
   }
   for (std::vector<int>& site : sites) {
-    std::stable_sort(site.begin(), site.end(), [&](int a, int b) { return WholeSeconds(problem, a) < WholeSeconds(problem, b); });
+    std::stable_sort(site.begin(), site.end(), [&](int a, int b) { return WholeModelSeconds(problem, a) < WholeModelSeconds(problem, b); });
   }
   return sites;
 }
@@ -63,7 +63,7 @@ std::vector<int> WholeGroups(const Problem& problem, int count, int size) {
     const size_t whole = sites[site].size() / size * size;
     for (size_t i = 0; i < whole; i += size) {
       Group group{.devices = {sites[site].begin() + i, sites[site].begin() + i + size}, .site = site};
-      for (const int device : group.devices) group.speed += 1 / std::max(WholeSeconds(problem, device), 1e-12);
+      for (const int device : group.devices) group.speed += 1 / std::max(WholeModelSeconds(problem, device), 1e-12);
       groups.push_back(std::move(group));
     }
     rest.insert(rest.end(), sites[site].begin() + whole, sites[site].end());
@@ -89,13 +89,14 @@ double MedianCutBytes(const Problem& problem) {
 
 }  // namespace
 
-double WholeSeconds(const Problem& problem, int device) {
+double WholeModelSeconds(const Problem& problem, int device) {
   return problem.ForwardSeconds(0, problem.positions(), device) + problem.BackwardSeconds(0, problem.positions(), device);
 }
 
 std::vector<int> BySpeed(const Problem& problem) {
   std::vector<int> devices = problem.usable();
-  std::stable_sort(devices.begin(), devices.end(), [&](int a, int b) { return WholeSeconds(problem, a) < WholeSeconds(problem, b); });
+  std::stable_sort(devices.begin(), devices.end(),
+                   [&](int a, int b) { return WholeModelSeconds(problem, a) < WholeModelSeconds(problem, b); });
   return devices;
 }
 

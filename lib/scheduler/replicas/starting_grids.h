@@ -29,7 +29,7 @@ std::vector<DeviceGrid> SimpleGrids(const Problem& problem, const GridShape& sha
 std::vector<DeviceGrid> FenceGrids(const Problem& problem, const GridShape& shape, uint64_t seed);
 
 // Seconds of the whole model, one micro-batch, on a device.
-double WholeSeconds(const Problem& problem, int device);
+double WholeModelSeconds(const Problem& problem, int device);
 // Usable devices, the fastest first.
 std::vector<int> BySpeed(const Problem& problem);
 

@@ -192,7 +192,7 @@ PlanRequest RandomRequest(uint64_t seed, const RandomSpec& spec) {
   PlanRequest request;
   request.seed = seed;
   request.micro_batches = whole(1, spec.max_micro_batches);
-  request.step_exchange = whole(0, 1) == 1;
+  request.coordinates_steps = whole(0, 1) == 1;
   request.recompute = whole(0, 3) == 0;
   request.ops = {Placeholder("tokens"), Placeholder("labels")};
   const int ops = whole(2, spec.max_ops);

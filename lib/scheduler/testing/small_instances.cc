@@ -20,7 +20,7 @@ class Drawing {
     PlanRequest& request = instance_.request;
     request.seed = seed;
     request.micro_batches = Chance(0.15) ? 1 : Whole(2, Chance(0.3) ? 24 : 8);
-    request.step_exchange = Chance(0.5);
+    request.coordinates_steps = Chance(0.5);
     request.recompute = Chance(0.2);
     request.step_overhead_s = Chance(0.3) ? Real(0, 0.05) : 0;
     DrawOps();

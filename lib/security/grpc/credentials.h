@@ -18,7 +18,7 @@ namespace fusionllm::security {
 // Credentials are checked first (CheckCredentials), so that a wrong or expired certificate is reported in words here and not as a failed
 // handshake later. Nothing here blocks.
 
-// The server demands a certificate of the job's authority from everyone who calls. These two are used by tests and a bench alone: programs
+// The server demands a certificate of the job's CA from everyone who calls. These two are used by tests and a bench alone: programs
 // watch their files.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const PemCredentials& own);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsChannel(const PemCredentials& own);
@@ -40,7 +40,7 @@ absl::StatusOr<WatchedCredentials> WatchCredentials(const std::string& folder, c
 
 // For a caller that has no certificate yet, to a server that authenticates by token: it verifies the server alone.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ServerTlsChannel(const std::string& authority_pem);
-// Its counterpart: callers may show a certificate, which must then be of the job's authority, or none. Whom to serve is up to each call.
+// Its counterpart: callers may show a certificate, which must then be of the job's CA, or none. Whom to serve is up to each call.
 // Used by tests alone.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> EnrollingTlsServer(const PemCredentials& own);
 

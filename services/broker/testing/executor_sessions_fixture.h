@@ -131,7 +131,7 @@ class ExecutorSessionsTest : public ::testing::Test {
     EXPECT_TRUE(news_.wait_for(lock, kSessionTestTimeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return notes_.size() >= count; }));
   }
 
-  // Of a process that the authority knows as `name` and that trusts this job's authority.
+  // Of a process that the authority knows as `name` and that trusts this job's CA.
   std::shared_ptr<grpc::ChannelCredentials> CertifiedAs(const std::string& name, const security::CertificateAuthority& by) const {
     const security::IssuedCertificate own = *by.Issue(name);
     return grpc::SslCredentials(

@@ -65,7 +65,7 @@ void Add(Bytes& sum, const Bytes& term, ncclDataType_t type) {
       uint16_t a, b;
       std::memcpy(&a, &sum[at], 2);
       std::memcpy(&b, &term[at], 2);
-      a = fusionllm::tensor::RoundToBf16(fusionllm::tensor::WidenBf16(a) + fusionllm::tensor::WidenBf16(b));
+      a = fusionllm::tensor::RoundToBf16(fusionllm::tensor::UpcastBf16(a) + fusionllm::tensor::UpcastBf16(b));
       std::memcpy(&sum[at], &a, 2);
     }
   }

@@ -46,7 +46,7 @@ void Widen(const uint16_t* from, float* to, int64_t n) {
       n,
       [&](int64_t i)
           HWY_ATTR { hn::StoreU(hn::ShiftLeft<16>(hn::PromoteTo(Words(), hn::LoadU(Halves(), from + i))), Words(), BitsOf(to) + i); },
-      [&](int64_t i) HWY_ATTR { to[i] = tensor::WidenBf16(from[i]); });
+      [&](int64_t i) HWY_ATTR { to[i] = tensor::UpcastBf16(from[i]); });
 }
 
 void Round(const float* from, uint16_t* to, int64_t n) {
@@ -62,7 +62,7 @@ void Round(const float* from, uint16_t* to, int64_t n) {
 void RoundFloats(const float* from, float* to, int64_t n) {
   ForEach(
       n, [&](int64_t i) HWY_ATTR { hn::StoreU(hn::ShiftLeft<16>(Rounded(hn::LoadU(Words(), BitsOf(from) + i))), Words(), BitsOf(to) + i); },
-      [&](int64_t i) HWY_ATTR { to[i] = tensor::WidenBf16(tensor::RoundToBf16(from[i])); });
+      [&](int64_t i) HWY_ATTR { to[i] = tensor::UpcastBf16(tensor::RoundToBf16(from[i])); });
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ HWY_EXPORT(Widen);
 HWY_EXPORT(Round);
 HWY_EXPORT(RoundFloats);
 
-void WidenBf16(const uint16_t* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(Widen)(from, to, n); }
+void UpcastBf16(const uint16_t* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(Widen)(from, to, n); }
 void RoundToBf16(const float* from, uint16_t* to, int64_t n) { HWY_DYNAMIC_DISPATCH(Round)(from, to, n); }
 void RoundFloatsToBf16(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(RoundFloats)(from, to, n); }
 

@@ -7,7 +7,7 @@
 
 namespace fusionllm::kernels::cpu {
 
-void WidenBf16(const uint16_t* from, float* to, int64_t n);
+void UpcastBf16(const uint16_t* from, float* to, int64_t n);
 void RoundToBf16(const float* from, uint16_t* to, int64_t n);
 // Rounded and widened again.
 void RoundFloatsToBf16(const float* from, float* to, int64_t n);

@@ -141,19 +141,19 @@ TEST_P(VectorTest, Bf16HasTheBitsOfThePlainConversionAtAnyLength) {
   const auto bits_of = [](float x) { return std::bit_cast<uint32_t>(x); };
   std::vector<float> wide(all.size()), rounded(floats.size());
   std::vector<uint16_t> narrow(floats.size());
-  WidenBf16(all.data(), wide.data(), static_cast<int64_t>(all.size()));
-  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(bits_of(wide[i]), bits_of(tensor::WidenBf16(all[i]))) << i;
+  UpcastBf16(all.data(), wide.data(), static_cast<int64_t>(all.size()));
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(bits_of(wide[i]), bits_of(tensor::UpcastBf16(all[i]))) << i;
   RoundToBf16(floats.data(), narrow.data(), static_cast<int64_t>(floats.size()));
   RoundFloatsToBf16(floats.data(), rounded.data(), static_cast<int64_t>(floats.size()));
   for (size_t i = 0; i < floats.size(); ++i) {
     ASSERT_EQ(narrow[i], tensor::RoundToBf16(floats[i])) << bits_of(floats[i]);
-    ASSERT_EQ(bits_of(rounded[i]), bits_of(tensor::WidenBf16(narrow[i]))) << bits_of(floats[i]);
+    ASSERT_EQ(bits_of(rounded[i]), bits_of(tensor::UpcastBf16(narrow[i]))) << bits_of(floats[i]);
   }
   for (int64_t n = 0; n < 70; ++n) {
     std::vector<uint16_t> out(n + 1, 0x5555), in(n, 0x3f80);
     std::vector<float> out_wide(n + 1, 7.f), ones(n, 1.f);
     RoundToBf16(ones.data(), out.data(), n);
-    WidenBf16(in.data(), out_wide.data(), n);
+    UpcastBf16(in.data(), out_wide.data(), n);
     EXPECT_EQ(std::count(out.begin(), out.end(), 0x3f80), n);
     EXPECT_EQ(std::count(out_wide.begin(), out_wide.end(), 1.f), n);
     EXPECT_EQ(out[n], 0x5555) << "beyond the end";

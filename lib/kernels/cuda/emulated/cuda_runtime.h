@@ -66,7 +66,7 @@ int Lane();
 std::byte* DynamicShared();
 size_t DynamicSharedBytes();
 
-// Copies to shared memory that a thread has begun and not waited for (matrix_units.h); zeros where `from` is null.
+// Copies to shared memory that a thread has begun and not waited for (tensor_cores.h); zeros where `from` is null.
 struct LateCopy {
   std::byte* to;
   const std::byte* from;

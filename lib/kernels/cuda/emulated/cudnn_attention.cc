@@ -38,13 +38,13 @@ int64_t TakeCudnnAttentionRuns() { return runs.exchange(0); }
 
 }  // namespace emulated
 
-MadeAttentionPlan PrepareCudnnAttention(Device& device, const AttentionSpec& spec) {
+AttentionPlanOrError PrepareCudnnAttention(Device& device, const AttentionSpec& spec) {
   using emulated::CudnnAttention;
   const CudnnAttention what = emulated::attention_state;
   if (what == CudnnAttention::kAbsent) return absl::FailedPreconditionError("the emulated card has no cuDNN");
   if (what == CudnnAttention::kNoAlgorithm) return absl::UnimplementedError("the stand-in knows no way");
   if (what == CudnnAttention::kBroken) return absl::InternalError("the stand-in's card fails");
-  return std::make_unique<emulated::Plan>(what, PrepareMatrixAttention(device, spec));
+  return std::make_unique<emulated::Plan>(what, PrepareTensorCoreAttention(device, spec));
 }
 
 }  // namespace fusionllm::kernels::cuda

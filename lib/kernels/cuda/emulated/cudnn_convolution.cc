@@ -16,12 +16,12 @@ void EmulateCudnn(CudnnConvolution what) { convolution_state = what; }
 
 }  // namespace emulated
 
-MadeConvolutionPlan PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec) {
+ConvolutionPlanOrError PrepareCudnnConvolution(Device& device, const ConvolutionSpec& spec) {
   switch (emulated::convolution_state) {
     case emulated::CudnnConvolution::kAbsent:
       return absl::FailedPreconditionError("the emulated card has no cuDNN");
     case emulated::CudnnConvolution::kPresent:
-      return PrepareGatheredConvolution(device, spec);
+      return PrepareDirectConvolution(device, spec);
     case emulated::CudnnConvolution::kNoAlgorithm:
       break;
   }

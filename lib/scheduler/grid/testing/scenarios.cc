@@ -3,7 +3,7 @@
 #include <map>
 #include <utility>
 
-#include "lib/scheduler/grid/draws.h"
+#include "lib/scheduler/grid/rng.h"
 
 namespace fusionllm::scheduler::grid {
 namespace {
@@ -143,11 +143,11 @@ Network IrregularNetwork(uint64_t seed) {
     if (cities.empty() || cities.back() != link.a) cities.emplace_back(link.a);
   }
   cities.emplace_back(std::rbegin(kCityLinks)->b);  // the only one that no link begins with
-  Draws draws(seed);
+  Rng rng(seed);
   std::vector<std::string> tickets;  // a city with more tickets has more devices
-  for (const std::string& city : cities) tickets.insert(tickets.end(), 1 + draws.Below(5), city);
+  for (const std::string& city : cities) tickets.insert(tickets.end(), 1 + rng.Below(5), city);
   std::vector<std::string> places;
-  for (int device = 0; device < 64; ++device) places.push_back(tickets[draws.Below(static_cast<int>(tickets.size()))]);
+  for (int device = 0; device < 64; ++device) places.push_back(tickets[rng.Below(static_cast<int>(tickets.size()))]);
   const Quality inside = {kInsideDelayMs, kInsideGbps};
   return Build("irregular " + std::to_string(seed), places, inside, Cities(), inside);
 }

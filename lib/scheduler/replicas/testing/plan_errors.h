@@ -7,8 +7,8 @@
 
 namespace fusionllm::scheduler::testing {
 
-inline PlanError PlanErrorFor(const PlanRequest& request, int count, const char* strategy = "op-fence") {
-  return std::get<PlanError>(replicas::PlanReplicas(strategy, request, count).value());
+inline PlanError PlanErrorFor(const PlanRequest& request, int count, const char* planner = "op-fence") {
+  return std::get<PlanError>(replicas::PlanReplicas(planner, request, count).value());
 }
 
 }  // namespace fusionllm::scheduler::testing

@@ -1,5 +1,5 @@
-// Backward of attention on matrix units, after Dao, FlashAttention-2 (arXiv 2307.08691), section 3.1.2: probabilities come back from
-// lse, and rowsum(dP * P) equals rowsum(dy * y). What is rounded, and when, is said in matrix_attention.cu; scale comes last, in fp32.
+// Backward of attention on tensor cores, after Dao, FlashAttention-2 (arXiv 2307.08691), section 3.1.2: probabilities come back from
+// lse, and rowsum(dP * P) equals rowsum(dy * y). What is rounded, and when, is said in tensor_core_attention.cu; scale comes last, in fp32.
 //
 // Two kernels, for dq and for dk with dv, each with its rows in blocks and the other side passing by. One kernel would multiply 5 tiles
 // where these multiply 7; but its dq would be added up in memory, in fp32 and across blocks: by atomics, whose order is not fixed, or by
@@ -251,7 +251,7 @@ cudaError_t Backward(cudaStream_t stream, const GradArguments<kHead>& a) {
 
 }  // namespace
 
-cudaError_t AttentionGradOnMatrixUnits(cudaStream_t stream, const AttentionExtents& e, const Bf16* qkv, const Bf16* y, const float* lse,
+cudaError_t AttentionGradOnTensorCores(cudaStream_t stream, const AttentionExtents& e, const Bf16* qkv, const Bf16* y, const float* lse,
                                        const Bf16* dy, float* delta, Bf16* dqkv) {
   return e.size <= 64 ? Backward<64>(stream, {qkv, y, lse, dy, delta, dqkv, e}) : Backward<128>(stream, {qkv, y, lse, dy, delta, dqkv, e});
 }

@@ -1,4 +1,4 @@
-#include "lib/base/processor_use.h"
+#include "lib/base/cpu_usage.h"
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 namespace fusionllm::base {
 namespace {
 
-class ProcessorUseTest : public ::testing::Test {
+class CpuUsageTest : public ::testing::Test {
  protected:
   // Busy seconds of two cores together: user, system and steal; idle ones do not count.
   void Machine(double user_s, double system_s, double steal_s) {
@@ -24,19 +24,19 @@ class ProcessorUseTest : public ::testing::Test {
     const auto ticks = static_cast<long>(user_s * static_cast<double>(sysconf(_SC_CLK_TCK)));
     proc_.Write(absl::StrCat(pid, "/stat"), absl::StrCat(pid, " (a (name) 1) S 1 1 1 0 -1 0 1 2 3 4 ", ticks, " 0 0 0 20 0 1 0\n"));
   }
-  ProcessorUseMeter Meter() {
-    return ProcessorUseMeter({.proc_folder = proc_.path(), .now_s = [this] { return now_s_; }, .own_s = [this] { return own_s_; }});
+  CpuUsageMeter Meter() {
+    return CpuUsageMeter({.proc_folder = proc_.path(), .now_s = [this] { return now_s_; }, .own_s = [this] { return own_s_; }});
   }
 
   const TempFolder proc_;
   double now_s_ = 100, own_s_ = 5;
 };
 
-TEST_F(ProcessorUseTest, OthersAreWhatTheMachineDidLessWhatWeDid) {
+TEST_F(CpuUsageTest, OthersAreWhatTheMachineDidLessWhatWeDid) {
   Machine(1000, 100, 0);
   Child(77, 3);
   proc_.Write("loadavg", "7.20 5.00 3.00 9/200 4711\n");
-  ProcessorUseMeter meter = Meter();
+  CpuUsageMeter meter = Meter();
   const pid_t child = 77;
   meter.Restart({&child, 1});
   now_s_ += 10;
@@ -53,17 +53,17 @@ TEST_F(ProcessorUseTest, OthersAreWhatTheMachineDidLessWhatWeDid) {
   EXPECT_EQ(OthersUsed(*use), "other programs used 1.6 of this machine's 2 cores");
 }
 
-TEST_F(ProcessorUseTest, NothingIsKnownOfATooShortTimeOrWithoutProc) {
+TEST_F(CpuUsageTest, NothingIsKnownOfATooShortTimeOrWithoutProc) {
   Machine(1000, 100, 0);
-  const ProcessorUseMeter meter = Meter();
+  const CpuUsageMeter meter = Meter();
   EXPECT_FALSE(meter.Read());
   now_s_ += 1;
   EXPECT_TRUE(meter.Read());
-  EXPECT_FALSE(ProcessorUseMeter({.proc_folder = proc_ / "none", .now_s = [this] { return now_s_++; }}).Read());
+  EXPECT_FALSE(CpuUsageMeter({.proc_folder = proc_ / "none", .now_s = [this] { return now_s_++; }}).Read());
 }
 
-TEST(ProcessorUse, AMachineIsBusyForWhomItLeavesTooLittle) {
-  const ProcessorUse use{.others = 1, .cores = 2};
+TEST(CpuUsage, AMachineIsBusyForWhomItLeavesTooLittle) {
+  const CpuUsage use{.others = 1, .cores = 2};
   EXPECT_TRUE(IsBusy(use, 2));
   EXPECT_FALSE(IsBusy(use, 1)) << "there is a core for one";
   EXPECT_TRUE(IsBusy(use, 64)) << "nobody can have more than there are";
@@ -71,7 +71,7 @@ TEST(ProcessorUse, AMachineIsBusyForWhomItLeavesTooLittle) {
   EXPECT_FALSE(IsBusy({.others = 40, .cores = 64}, 2)) << "of a container that may use two";
 }
 
-TEST(ProcessorUse, AContainersLimitCountsAsItsCores) {
+TEST(CpuUsage, AContainersLimitCountsAsItsCores) {
   const TempFolder folder;
   const double all = AllowedCores(folder.path());
   EXPECT_GE(all, 1);

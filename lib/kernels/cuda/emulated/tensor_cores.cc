@@ -1,4 +1,4 @@
-#include "lib/kernels/cuda/emulated/matrix_units.h"
+#include "lib/kernels/cuda/emulated/tensor_cores.h"
 
 #include <cstdio>
 #include <cstdlib>

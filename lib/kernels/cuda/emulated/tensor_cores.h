@@ -1,4 +1,4 @@
-// What lib/kernels/cuda/matrix_units.h asks of a card, carried out by the processor with the same registers in the same lanes.
+// What lib/kernels/cuda/tensor_cores.h asks of a card, carried out by the processor with the same registers in the same lanes.
 //
 // Stricter than a card where that finds mistakes: a copy arrives when its thread waits for it, and until then its place is NaN; an address
 // that is not aligned or not of the block's shared memory, and a call without a whole warp, abort with a sentence. Shared memory is what

@@ -1,4 +1,4 @@
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 #include "absl/strings/match.h"
 
 #include <functional>
@@ -23,24 +23,24 @@ using ::testing::IsEmpty;
 using testing::LinkSites;
 using testing::RandomRequest;
 
-PlanOutcome Outcome(absl::string_view strategy, const PlanRequest& request) {
-  const absl::StatusOr<PlanOutcome> outcome = MakePlan(strategy, request);
+PlanOutcome Outcome(absl::string_view planner, const PlanRequest& request) {
+  const absl::StatusOr<PlanOutcome> outcome = MakePlan(planner, request);
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   return outcome.ok() ? *outcome : PlanOutcome(PlanError{"Error", std::string(outcome.status().message()), {}});
 }
 
-PlannedPipeline PlanOrDie(absl::string_view strategy, const PlanRequest& request) {
-  const PlanOutcome outcome = Outcome(strategy, request);
+PlannedPipeline PlanOrDie(absl::string_view planner, const PlanRequest& request) {
+  const PlanOutcome outcome = Outcome(planner, request);
   if (const auto* refusal = std::get_if<PlanError>(&outcome)) {
-    ADD_FAILURE() << strategy << " refused: " << refusal->reason << ": " << refusal->message;
+    ADD_FAILURE() << planner << " refused: " << refusal->reason << ": " << refusal->message;
     return {};
   }
   return std::get<PlannedPipeline>(outcome);
 }
 
-PlanError RefusalOrDie(absl::string_view strategy, const PlanRequest& request) {
-  const PlanOutcome outcome = Outcome(strategy, request);
-  EXPECT_TRUE(std::holds_alternative<PlanError>(outcome)) << strategy << " made a plan";
+PlanError RefusalOrDie(absl::string_view planner, const PlanRequest& request) {
+  const PlanOutcome outcome = Outcome(planner, request);
+  EXPECT_TRUE(std::holds_alternative<PlanError>(outcome)) << planner << " made a plan";
   return std::holds_alternative<PlanError>(outcome) ? std::get<PlanError>(outcome) : PlanError{};
 }
 
@@ -76,7 +76,7 @@ void ExpectSound(const PlanRequest& request, const PlannedPipeline& plan) {
   EXPECT_GE(plan.predicted_step_s, plan.lower_bound_s);
 }
 
-TEST(StrategyTest, EqualOpsGivesEveryExecutorInDeclaredOrderTheSameNumberOfOps) {
+TEST(PlannerTest, EqualOpsGivesEveryExecutorInDeclaredOrderTheSameNumberOfOps) {
   for (int ops : {6, 7, 24, 29}) {
     PlanRequest request = TwoSites(8);
     const std::vector<Device> devices = request.devices;
@@ -99,7 +99,7 @@ TEST(StrategyTest, EqualOpsGivesEveryExecutorInDeclaredOrderTheSameNumberOfOps) 
   }
 }
 
-TEST(StrategyTest, EqualComputeBalancesFlopsNotOps) {
+TEST(PlannerTest, EqualComputeBalancesFlopsNotOps) {
   PlanRequest request = Chain({.ops = 8, .op_s = 0.01}, 4);
   request.ops[2].flops *= 7;  // as much as the seven others
   AddDevice(request, "lab", 1);
@@ -110,7 +110,7 @@ TEST(StrategyTest, EqualComputeBalancesFlopsNotOps) {
   EXPECT_THAT(plan.stages[0].op_names, ElementsAre("tokens", "labels", "op0"));
 }
 
-TEST(StrategyTest, OpFenceBeatsTheBaselinesOnTwoSitesAndCrossesTheSlowLinkOnce) {
+TEST(PlannerTest, OpFenceBeatsTheBaselinesOnTwoSitesAndCrossesTheSlowLinkOnce) {
   const PlanRequest request = TwoSites(16);
   const PlannedPipeline fence = PlanOrDie("op-fence", request);
   ExpectSound(request, fence);
@@ -125,7 +125,7 @@ TEST(StrategyTest, OpFenceBeatsTheBaselinesOnTwoSitesAndCrossesTheSlowLinkOnce) 
       << "one sentence for each, and one for the bound";
 }
 
-TEST(StrategyTest, ADeviceThatWouldSlowTheJobIsASpare) {
+TEST(PlannerTest, ADeviceThatWouldSlowTheJobIsASpare) {
   PlanRequest request = TwoSites(16);
   request.devices[5].time_scale = 1000;
   EXPECT_THAT(PlanOrDie("op-fence", request).left_out, Contains("tokyo-2"));
@@ -135,7 +135,7 @@ TEST(StrategyTest, ADeviceThatWouldSlowTheJobIsASpare) {
   EXPECT_EQ(all.stages.size(), 6u);
 }
 
-TEST(StrategyTest, OpFenceMatchesTheOracleWithinOnePercentOnSmallInstances) {
+TEST(PlannerTest, OpFenceMatchesTheOracleWithinOnePercentOnSmallInstances) {
   int compared = 0;
   for (uint64_t seed = 1; seed <= 120; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -151,14 +151,14 @@ TEST(StrategyTest, OpFenceMatchesTheOracleWithinOnePercentOnSmallInstances) {
   EXPECT_GE(compared, 80);
 }
 
-TEST(StrategyTest, EveryPlanIsSoundOnRandomJobs) {
+TEST(PlannerTest, EveryPlanIsSoundOnRandomJobs) {
   int plans = 0;
   for (uint64_t seed = 100; seed < 200; ++seed) {
     PlanRequest request = RandomRequest(seed, {.max_ops = 40, .max_devices = 7, .max_micro_batches = 16});
     request.search_budget = 1'000;
-    for (absl::string_view strategy : {"op-fence", "equal-ops", "equal-compute"}) {
-      SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << strategy);
-      const PlanOutcome outcome = Outcome(strategy, request);
+    for (absl::string_view planner : {"op-fence", "equal-ops", "equal-compute"}) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << planner);
+      const PlanOutcome outcome = Outcome(planner, request);
       if (!std::holds_alternative<PlannedPipeline>(outcome)) continue;
       ++plans;
       ExpectSound(request, std::get<PlannedPipeline>(outcome));
@@ -167,24 +167,24 @@ TEST(StrategyTest, EveryPlanIsSoundOnRandomJobs) {
   EXPECT_GE(plans, 100);
 }
 
-TEST(StrategyTest, TheSameRequestGivesTheSamePlan) {
+TEST(PlannerTest, TheSameRequestGivesTheSamePlan) {
   for (uint64_t seed : {7, 8, 9}) {
     const PlanRequest request = RandomRequest(seed, {.max_ops = 30, .max_devices = 6, .tight_memory = false});
     EXPECT_EQ(PlanOrDie("op-fence", request), PlanOrDie("op-fence", request)) << "seed " << seed;
   }
 }
 
-TEST(StrategyTest, ExactlyTheStagesWanted) {
+TEST(PlannerTest, ExactlyTheStagesWanted) {
   for (int stages : {1, 2, 4, 6}) {
     PlanRequest request = TwoSites(8);
     request.stages = stages;
-    for (absl::string_view strategy : {"op-fence", "equal-ops", "equal-compute"}) {
-      EXPECT_EQ(PlanOrDie(strategy, request).stages.size(), static_cast<size_t>(stages)) << strategy;
+    for (absl::string_view planner : {"op-fence", "equal-ops", "equal-compute"}) {
+      EXPECT_EQ(PlanOrDie(planner, request).stages.size(), static_cast<size_t>(stages)) << planner;
     }
   }
 }
 
-TEST(StrategyTest, PinsAndExclusionsAreHonoured) {
+TEST(PlannerTest, PinsAndExclusionsAreHonoured) {
   PlanRequest request = TwoSites(8);
   request.pins = {{"op0", "tokyo-2"}, {"loss", "paris-0"}};
   request.exclude = {"paris-1"};
@@ -195,7 +195,7 @@ TEST(StrategyTest, PinsAndExclusionsAreHonoured) {
   for (const PlannedStage& stage : plan.stages) EXPECT_NE(stage.device_names[0], "paris-1");
 }
 
-TEST(StrategyTest, TheDeviceWithTheDataRunsTheFirstStage) {
+TEST(PlannerTest, TheDeviceWithTheDataRunsTheFirstStage) {
   for (const char* device : {"paris-1", "tokyo-2"}) {
     PlanRequest request = TwoSites(8);
     request.first_device = device;
@@ -210,14 +210,14 @@ TEST(StrategyTest, TheDeviceWithTheDataRunsTheFirstStage) {
   EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "UnknownDevice");
 }
 
-TEST(StrategyTest, WhoIsNotThereCanBeExcluded) {
+TEST(PlannerTest, WhoIsNotThereCanBeExcluded) {
   PlanRequest request = TwoSites(8);
   const PlannedPipeline plan = PlanOrDie("op-fence", request);
   request.exclude = {"berlin-0"};  // was lost, say
   EXPECT_EQ(PlanOrDie("op-fence", request).predicted_step_s, plan.predicted_step_s);
 }
 
-TEST(StrategyTest, RecomputationTradesTimeForMemory) {
+TEST(PlannerTest, RecomputationTradesTimeForMemory) {
   PlanRequest request = TwoSites(8);
   const PlannedPipeline kept = PlanOrDie("equal-ops", request);
   request.recompute = true;
@@ -227,7 +227,7 @@ TEST(StrategyTest, RecomputationTradesTimeForMemory) {
   EXPECT_DOUBLE_EQ(again.stages[1].backward_s, kept.stages[1].backward_s + kept.stages[1].forward_s);
 }
 
-TEST(StrategyTest, SharedParametersInTwoStagesAreExchangedAndCost) {
+TEST(PlannerTest, SharedParametersInTwoStagesAreExchangedAndCost) {
   PlanRequest request = TwoSites(8);
   request.stages = 2;
   const PlannedPipeline apart = PlanOrDie("equal-ops", request);
@@ -244,7 +244,7 @@ TEST(StrategyTest, SharedParametersInTwoStagesAreExchangedAndCost) {
   EXPECT_THAT(PlanOrDie("equal-ops", request).tied, IsEmpty());
 }
 
-TEST(StrategyTest, CompressesOnlyTheLinksThatWouldBeTheBottleneck) {
+TEST(PlannerTest, CompressesOnlyTheLinksThatWouldBeTheBottleneck) {
   PlanRequest request = TwoSites(16);
   const CodecLevelPolicy ladder({{"fp32", 1, 1, 0}, {"int8", 4, 4, 0.001}, {"topk", 30, 30, 0.03}});
   const PlannedPipeline exact = PlanOrDie("op-fence", request);
@@ -261,7 +261,7 @@ TEST(StrategyTest, CompressesOnlyTheLinksThatWouldBeTheBottleneck) {
   EXPECT_TRUE(lossy);
 }
 
-TEST(StrategyTest, RefusalsNameTheConstraint) {
+TEST(PlannerTest, RefusalsNameTheConstraint) {
   PlanRequest request = TwoSites(8);
   request.stages = 7;
   EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "TooFewExecutors");
@@ -289,7 +289,7 @@ struct Asked {
 };
 
 // Each names what is in the way: pins, the place of the data, the number of stages or memory.
-TEST(StrategyTest, APinConflictNamesItsCause) {
+TEST(PlannerTest, APinConflictNamesItsCause) {
   const auto pins = [](std::vector<Pin> required_pins) { return [required_pins](PlanRequest& request) { request.pins = required_pins; }; };
   const auto data = [](const char* device, const std::function<void(PlanRequest&)>& more) {
     return [device, more](PlanRequest& request) {
@@ -364,7 +364,7 @@ TEST(StrategyTest, APinConflictNamesItsCause) {
   }
 }
 
-TEST(StrategyTest, PlannerNamesIgnoredConstraints) {
+TEST(PlannerTest, PlannerNamesIgnoredConstraints) {
   PlanRequest request = TwoSites(8);
   request.first_device = "tokyo-2";
   EXPECT_THAT(RefusalOrDie("equal-ops", request).message, HasSubstr("tokyo-2 has the training data (spec.data.clusters)"));
@@ -373,7 +373,7 @@ TEST(StrategyTest, PlannerNamesIgnoredConstraints) {
   EXPECT_THAT(RefusalOrDie("equal-ops", request).message, HasSubstr("against a pin"));
 }
 
-TEST(StrategyTest, DtFmWalksTheCheapestPathWithEqualCuts) {
+TEST(PlannerTest, DtFmWalksTheCheapestPathWithEqualCuts) {
   // Declared by turns in two sites, so that the declared order crosses the slow link at every hop.
   PlanRequest request = Chain({.ops = 24, .op_s = 0.01, .cut_bytes = 400'000}, 8);
   for (int d = 0; d < 6; ++d) AddDevice(request, d % 2 == 0 ? "paris" : "tokyo", d == 5 ? 10.0 : 1.0);
@@ -390,7 +390,7 @@ TEST(StrategyTest, DtFmWalksTheCheapestPathWithEqualCuts) {
   EXPECT_LT(PlanOrDie("op-fence", request).predicted_step_s, plan.predicted_step_s);
 }
 
-TEST(StrategyTest, RandomFollowsTheSeed) {
+TEST(PlannerTest, RandomFollowsTheSeed) {
   PlanRequest request = TwoSites(8);
   const auto devices = [&](uint64_t seed) {
     request.seed = seed;
@@ -404,7 +404,7 @@ TEST(StrategyTest, RandomFollowsTheSeed) {
   EXPECT_GT(orders.size(), 7);
 }
 
-TEST(StrategyTest, MemoryRefusalsSayWhatIsNeededAndWhatThereIs) {
+TEST(PlannerTest, MemoryRefusalsSayWhatIsNeededAndWhatThereIs) {
   PlanRequest request = TwoSites(8);
   request.ops[5].parameter_bytes = int64_t{40} << 30;
   const PlanError op = RefusalOrDie("op-fence", request);
@@ -428,7 +428,7 @@ TEST(StrategyTest, MemoryRefusalsSayWhatIsNeededAndWhatThereIs) {
       HasSubstr(", less what each process takes before its first op, 1.0 MiB and the 5% that stay free); give executors more memory"));
 }
 
-TEST(StrategyTest, DevicesWithoutALinkCannotShareAJob) {
+TEST(PlannerTest, DevicesWithoutALinkCannotShareAJob) {
   PlanRequest request = TwoSites(8);
   request.links.clear();
   EXPECT_EQ(RefusalOrDie("equal-ops", request).reason, "DisconnectedDevices");
@@ -437,7 +437,7 @@ TEST(StrategyTest, DevicesWithoutALinkCannotShareAJob) {
   EXPECT_EQ(RefusalOrDie("op-fence", request).reason, "DisconnectedDevices");
 }
 
-TEST(StrategyTest, BadNumbersAreRefusedAtTheDoor) {
+TEST(PlannerTest, BadNumbersAreRefusedAtTheDoor) {
   const auto message = [](const PlanRequest& request) { return std::string(MakePlan("op-fence", request).status().message()); };
   PlanRequest request = TwoSites(8);
   request.links[3].bytes_per_s = 0;
@@ -459,18 +459,18 @@ TEST(StrategyTest, BadNumbersAreRefusedAtTheDoor) {
 }
 
 // A search that heeds its caller asks nothing more than it takes to unwind; one that does not would ask for every candidate left.
-TEST(StrategyTest, StoppedSearchesGiveNoPlanAndDoLittleMore) {
+TEST(PlannerTest, StoppedSearchesGiveNoPlanAndDoLittleMore) {
   constexpr int kMaxChecksAfterStop = 500;
   PlanRequest request = Chain({.ops = 60, .op_s = 0.002, .cut_bytes = 400'000}, 16);
   for (int d = 0; d < 12; ++d) AddDevice(request, "site" + std::to_string(d / 4), 1 + d % 3);
   LinkSites(request, 125e6, 1e-3, 2.5e6, 0.04);
-  for (const char* strategy : {"op-fence", "exact", "equal-ops", "equal-compute"}) {
+  for (const char* planner : {"op-fence", "exact", "equal-ops", "equal-compute"}) {
     for (const int answers : {0, 10, 1'000, 20'000}) {
       int asked = 0;
-      const auto outcome = MakePlan(strategy, request, [&] { return ++asked > answers; });
+      const auto outcome = MakePlan(planner, request, [&] { return ++asked > answers; });
       if (asked <= answers) continue;  // done before
-      EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled) << strategy << " after " << answers;
-      EXPECT_LT(asked, answers + kMaxChecksAfterStop) << strategy;
+      EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled) << planner << " after " << answers;
+      EXPECT_LT(asked, answers + kMaxChecksAfterStop) << planner;
     }
   }
   int asked = 0;
@@ -478,8 +478,8 @@ TEST(StrategyTest, StoppedSearchesGiveNoPlanAndDoLittleMore) {
   EXPECT_GT(asked, 20'000) << "too small a problem for this test";
 }
 
-TEST(StrategyTest, UnknownPlannersAreRefusedWithTheChoices) {
-  EXPECT_THAT(std::string(CreateStrategy("magic").status().message()), HasSubstr("op-fence"));
+TEST(PlannerTest, UnknownPlannersAreRefusedWithTheChoices) {
+  EXPECT_THAT(std::string(CreatePlanner("magic").status().message()), HasSubstr("op-fence"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Attention of bf16 tensors on matrix units, after Dao, FlashAttention-2 (arXiv 2307.08691), sections 3.1 to 3.3: forward. Backward is in
-// matrix_attention_grad.cu.
+// Attention of bf16 tensors on tensor cores, after Dao, FlashAttention-2 (arXiv 2307.08691), sections 3.1 to 3.3: forward. Backward is in
+// tensor_core_attention_grad.cu.
 //
 // Factors of products are bf16, probabilities and their gradients among them (rounded once, to nearest even); sums, scores, statistics
 // and everything between are fp32; a result is rounded once. A sum belongs to one warp and goes in the order of the tiles, so its bits
@@ -104,7 +104,7 @@ __device__ inline void Exponentials(float (&scores)[kDown][kAcross][4], float (&
 }
 
 template <int kHead>
-__global__ __launch_bounds__(kTileThreads, 2) void MatrixAttention(const Bf16* qkv, Bf16* y, float* lse, AttentionExtents e) {
+__global__ __launch_bounds__(kTileThreads, 2) void TensorCoreAttention(const Bf16* qkv, Bf16* y, float* lse, AttentionExtents e) {
   FUSIONLLM_DYNAMIC_SHARED(unsigned char, shared);
   using Shape = ForwardShape<kHead>;
   const uint32_t queries = SharedAddress(shared);
@@ -168,16 +168,16 @@ __global__ __launch_bounds__(kTileThreads, 2) void MatrixAttention(const Bf16* q
 template <int kHead>
 cudaError_t Forward(cudaStream_t stream, const AttentionExtents& e, const Bf16* qkv, Bf16* y, float* lse) {
   constexpr size_t kBytes = ForwardShape<kHead>::kBytes;
-  const cudaError_t error = cudaFuncSetAttribute(MatrixAttention<kHead>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const cudaError_t error = cudaFuncSetAttribute(TensorCoreAttention<kHead>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
   const dim3 grid(static_cast<unsigned>((e.length + kQueries - 1) / kQueries), static_cast<unsigned>(e.heads),
                   static_cast<unsigned>(e.batch));
-  return Launch(stream, grid, kTileThreads, kBytes, MatrixAttention<kHead>, qkv, y, lse, e);
+  return Launch(stream, grid, kTileThreads, kBytes, TensorCoreAttention<kHead>, qkv, y, lse, e);
 }
 
-class MatrixAttentionPlan final : public AttentionPlan {
+class TensorCoreAttentionPlan final : public AttentionPlan {
  public:
-  MatrixAttentionPlan(Device& device, const AttentionSpec& spec)
+  TensorCoreAttentionPlan(Device& device, const AttentionSpec& spec)
       : stream_(device.stream()), spec_(spec), e_(AttentionExtents::Of(spec.batch, spec.length, spec.heads, spec.size, spec.causal)) {}
 
   size_t workspace_bytes() const override {
@@ -189,7 +189,7 @@ class MatrixAttentionPlan final : public AttentionPlan {
     auto* const y = static_cast<Bf16*>(t.y);
     return ToStatus(spec_.pass == AttentionPass::kForward
                         ? (e_.size <= 64 ? Forward<64>(stream_, e_, qkv, y, t.lse) : Forward<128>(stream_, e_, qkv, y, t.lse))
-                        : AttentionGradOnMatrixUnits(stream_, e_, qkv, y, t.lse, static_cast<const Bf16*>(t.dy),
+                        : AttentionGradOnTensorCores(stream_, e_, qkv, y, t.lse, static_cast<const Bf16*>(t.dy),
                                                      static_cast<float*>(workspace), static_cast<Bf16*>(t.dqkv)),
                     absl::StrCat("starting ", spec_.ToString()));
   }
@@ -202,8 +202,8 @@ class MatrixAttentionPlan final : public AttentionPlan {
 
 }  // namespace
 
-std::unique_ptr<AttentionPlan> PrepareMatrixAttention(Device& device, const AttentionSpec& spec) {
-  return std::make_unique<MatrixAttentionPlan>(device, spec);
+std::unique_ptr<AttentionPlan> PrepareTensorCoreAttention(Device& device, const AttentionSpec& spec) {
+  return std::make_unique<TensorCoreAttentionPlan>(device, spec);
 }
 
 }  // namespace fusionllm::kernels::cuda

@@ -1,4 +1,4 @@
-#include "lib/kernels/cpu/plain_product.h"
+#include "lib/kernels/cpu/naive_gemm.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ void Scale(const Gemm& g) {
 
 }  // namespace
 
-void PlainProduct(const Gemm& g) {
+void NaiveGemm(const Gemm& g) {
   Scale(g);
   float panel[kPanelRows * kPanelColumns];
   for (int64_t first_n = 0; first_n < g.n; first_n += kPanelColumns) {

@@ -1,12 +1,12 @@
-#include "cli/run/load_watch.h"
+#include "cli/run/cpu_load_monitor.h"
 
 namespace fusionllm::cli {
 
-std::string LoadWatch::On(LineType type, std::span<const pid_t> processes, report::Run& run) {
+std::string CpuLoadMonitor::On(LineType type, std::span<const pid_t> processes, report::Run& run) {
   if (wanted_cores_ <= 0) return "";
   if (type == LineType::kPlan && !planned_) {
     planned_ = true;
-    const std::optional<base::ProcessorUse> use = Read(processes);
+    const std::optional<base::CpuUsage> use = Read(processes);
     return use && base::IsBusy(*use, wanted_cores_) ? base::BusySentence(*use) : "";
   }
   if (type == LineType::kStep && !stepping_) {

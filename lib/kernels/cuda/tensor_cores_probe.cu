@@ -1,8 +1,8 @@
-#include "lib/kernels/cuda/matrix_units_probe.h"
+#include "lib/kernels/cuda/tensor_cores_probe.h"
 
 #include "lib/kernels/cuda/attention_tiles.h"
 #include "lib/kernels/cuda/launch.h"
-#include "lib/kernels/cuda/matrix_units.h"
+#include "lib/kernels/cuda/tensor_cores.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {

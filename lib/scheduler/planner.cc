@@ -1,4 +1,4 @@
-#include "lib/scheduler/strategy.h"
+#include "lib/scheduler/planner.h"
 
 #include <algorithm>
 #include <optional>
@@ -66,11 +66,11 @@ PlanError GreedyShortfall(const Problem& problem) {
   const int count = problem.max_stages();
   for (int s = 0; s + 1 < count; ++s) {
     int end = std::max(begin + 1, s == 0 ? problem.first_cut() : 0);
-    while (end < problem.positions() - 1 && problem.NeedAlone(begin, end + 1) <= problem.UsableMemory(devices[s])) ++end;
+    while (end < problem.positions() - 1 && problem.StandaloneBytes(begin, end + 1) <= problem.UsableMemory(devices[s])) ++end;
     if (end >= problem.positions()) break;
     begin = end;
   }
-  const double needed = static_cast<double>(problem.NeedAlone(begin, problem.positions()));
+  const double needed = static_cast<double>(problem.StandaloneBytes(begin, problem.positions()));
   const double largest = static_cast<double>(problem.UsableMemory(devices[count - 1]));
   if (largest == 0) return WithMemoryRemedy(NoRoomForAProcess(problem, devices[count - 1]), "");
   if (needed <= largest) {
@@ -92,7 +92,7 @@ PlanError EgressShortfall(const Problem& problem, Evaluator& evaluator) {
   Assignment assignment{.devices = {problem.usable().begin(), problem.usable().begin() + stages}};
   for (int s = 0; s < stages; ++s) assignment.begins.push_back(s == 0 ? 0 : problem.first_cut() + s - 1);
   const Evaluation evaluation = evaluator.Evaluate(assignment, Effort::kQuick);
-  if (evaluation.verdict == Evaluation::Feasibility::kEgressLimitExceeded) return PlanErrorFor(problem, assignment, evaluation);
+  if (evaluation.feasibility == Evaluation::Feasibility::kEgressLimitExceeded) return PlanErrorFor(problem, assignment, evaluation);
   return {plan_errors::kEgressLimitExceeded,
           absl::StrFormat("no placement was found that fits memory and sends no more than %s a step from any site to others",
                           SizeText(static_cast<double>(*problem.request().max_egress_bytes))),
@@ -104,7 +104,7 @@ PlanError EgressShortfall(const Problem& problem, Evaluator& evaluator) {
 PlanError PlanErrorFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation) {
   const PlanRequest& request = problem.request();
   const std::string device = request.devices[assignment.devices[evaluation.stage]].name;
-  switch (evaluation.verdict) {
+  switch (evaluation.feasibility) {
     case Evaluation::Feasibility::kTooMuchMemory: {
       const double needed = static_cast<double>(evaluation.needed_bytes);
       const double available = static_cast<double>(problem.UsableMemory(assignment.devices[evaluation.stage]));
@@ -174,7 +174,7 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
     together_whole += memories[k].second;
   }
   for (int p = 0; p < problem.positions(); ++p) {
-    const int64_t need = problem.NeedAlone(p, p + 1);
+    const int64_t need = problem.StandaloneBytes(p, p + 1);
     if (need > largest) {
       return WithMemoryRemedy({plan_errors::kOpTooLarge,
                                absl::StrFormat("op '%s' alone needs %s, the largest free device, %s, has %s for it%s",
@@ -183,7 +183,7 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
                                {"memory_bytes", static_cast<double>(need), static_cast<double>(largest)}});
     }
   }
-  const int64_t whole = problem.NeedAlone(0, problem.positions());
+  const int64_t whole = problem.StandaloneBytes(0, problem.positions());
   if (whole > together) {
     return WithMemoryRemedy({plan_errors::kInsufficientMemory,
                              absl::StrFormat("the job needs %s with one micro-batch in flight, the %s it may use %s %s together for it%s",
@@ -218,10 +218,10 @@ PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator) {
   return GreedyShortfall(problem);
 }
 
-PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy,
-                          bool proven) {
+PlannedPipeline CompletePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view planner,
+                             bool proven) {
   const PlanRequest& request = problem.request();
-  PlannedPipeline plan = evaluator.ToPlan(assignment, strategy);
+  PlannedPipeline plan = evaluator.ToPlan(assignment, planner);
   plan.evaluations = evaluator.evaluations();
   plan.lower_bounds = LowerBounds(problem);
   if (proven) plan.lower_bounds.push_back(SearchBound(problem, plan.predicted_step_s));
@@ -241,7 +241,7 @@ PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const As
   return plan;
 }
 
-absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunction stop) const {
+absl::StatusOr<PlanOutcome> Planner::Plan(const PlanRequest& request, StopFunction stop) const {
   FUSIONLLM_ASSIGN_OR_RETURN(auto created, Problem::Create(request, std::move(stop)));
   if (auto* refusal = std::get_if<PlanError>(&created)) return PlanOutcome(std::move(*refusal));
   const Problem& problem = *std::get<std::unique_ptr<Problem>>(created);
@@ -254,29 +254,29 @@ absl::StatusOr<PlanOutcome> Strategy::Plan(const PlanRequest& request, StopFunct
   const Assignment& assignment = std::get<Assignment>(found);
   if (const std::unique_ptr<Reordered> better = Reorder(problem, evaluator, assignment)) {
     Evaluator other(*better->problem);
-    return PlanOutcome(WholePlan(*better->problem, other, better->assignment, name(), proven));
+    return PlanOutcome(CompletePlan(*better->problem, other, better->assignment, name(), proven));
   }
   if (problem.Stopped()) return absl::CancelledError("planning was stopped");
-  return PlanOutcome(WholePlan(problem, evaluator, assignment, name(), proven));
+  return PlanOutcome(CompletePlan(problem, evaluator, assignment, name(), proven));
 }
 
-std::unique_ptr<Reordered> Strategy::Reorder(const Problem&, Evaluator&, const Assignment&) const { return nullptr; }
+std::unique_ptr<Reordered> Planner::Reorder(const Problem&, Evaluator&, const Assignment&) const { return nullptr; }
 
-std::vector<absl::string_view> StrategyNames() { return {"op-fence", "equal-ops", "equal-compute", "exact", "dt-fm", "random"}; }
+std::vector<absl::string_view> PlannerNames() { return {"op-fence", "equal-ops", "equal-compute", "exact", "dt-fm", "random"}; }
 
-absl::StatusOr<std::unique_ptr<Strategy>> CreateStrategy(absl::string_view name) {
+absl::StatusOr<std::unique_ptr<Planner>> CreatePlanner(absl::string_view name) {
   if (name == "op-fence") return MakeOpFence();
   if (name == "equal-ops") return MakeEqualOps();
   if (name == "equal-compute") return MakeEqualCompute();
   if (name == "exact") return MakeExact();
   if (name == "dt-fm") return MakeDtFm();
   if (name == "random") return MakeRandom();
-  return absl::NotFoundError(absl::StrFormat("no planner '%s'; there are %s", name, absl::StrJoin(StrategyNames(), ", ")));
+  return absl::NotFoundError(absl::StrFormat("no planner '%s'; there are %s", name, absl::StrJoin(PlannerNames(), ", ")));
 }
 
-absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request, StopFunction stop) {
-  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> planner, CreateStrategy(strategy));
-  return planner->Plan(request, std::move(stop));
+absl::StatusOr<PlanOutcome> MakePlan(absl::string_view planner, const PlanRequest& request, StopFunction stop) {
+  FUSIONLLM_ASSIGN_OR_RETURN(std::unique_ptr<Planner> created, CreatePlanner(planner));
+  return created->Plan(request, std::move(stop));
 }
 
 }  // namespace fusionllm::scheduler

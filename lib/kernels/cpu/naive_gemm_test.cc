@@ -1,4 +1,4 @@
-#include "lib/kernels/cpu/plain_product.h"
+#include "lib/kernels/cpu/naive_gemm.h"
 
 #include <cmath>
 #include <limits>
@@ -31,7 +31,7 @@ struct Matrix {
   std::vector<float> values;
 };
 
-TEST(PlainProductTest, IsTheProduct) {
+TEST(NaiveGemmTest, IsTheProduct) {
   const ProductCase cases[] = {
       {"smaller than a panel", false, false, 3, 5, 7, 1, 0},
       {"several panels both ways", false, false, 9, 300, 130, 1, 0},
@@ -49,19 +49,19 @@ TEST(PlainProductTest, IsTheProduct) {
     const Matrix before(c.m, c.n, 3);
     Matrix got = before;
     if (c.beta == 0) got.values.assign(got.values.size(), std::nanf(""));
-    PlainProduct({.transpose_a = c.transpose_a,
-                  .transpose_b = c.transpose_b,
-                  .m = c.m,
-                  .n = c.n,
-                  .k = c.k,
-                  .alpha = c.alpha,
-                  .a = a.values.data(),
-                  .lda = a.ld,
-                  .b = b.values.data(),
-                  .ldb = b.ld,
-                  .beta = c.beta,
-                  .c = got.values.data(),
-                  .ldc = got.ld});
+    NaiveGemm({.transpose_a = c.transpose_a,
+               .transpose_b = c.transpose_b,
+               .m = c.m,
+               .n = c.n,
+               .k = c.k,
+               .alpha = c.alpha,
+               .a = a.values.data(),
+               .lda = a.ld,
+               .b = b.values.data(),
+               .ldb = b.ld,
+               .beta = c.beta,
+               .c = got.values.data(),
+               .ldc = got.ld});
     for (int64_t i = 0; i < c.m; ++i) {
       for (int64_t j = 0; j < c.n; ++j) {
         double want = c.beta * (c.beta == 0 ? 0 : before.at(i, j)), size = std::abs(want);

@@ -1,11 +1,11 @@
-// What a warp asks of matrix units, and how their factors come to it: products of 16 x 16 by 16 x 8 bf16 with fp32 sums, loads of 8 x 8
+// What a warp asks of tensor cores, and how their factors come to it: products of 16 x 16 by 16 x 8 bf16 with fp32 sums, loads of 8 x 8
 // matrices from shared memory, and copies to shared memory that go on beside other work. Compute capability 8.0 and later. For .cu files.
 //
 // Names of registers' places are the PTX ISA's ("Matrix multiply-accumulate operation using mma instruction", "Warp-level matrix load
 // instruction: ldmatrix", "cp.async"; release 9.0). Lane l is of group l / 4 and has place l % 4 in it. In words two bf16 lie side by side,
 // the first in the low half. All lanes of a warp call together but for copies, which are each thread's own.
 //
-// Addresses of shared memory are 32 bits wide, as the instructions take them. Where there is no nvcc, emulated/matrix_units.cc has the
+// Addresses of shared memory are 32 bits wide, as the instructions take them. Where there is no nvcc, emulated/tensor_cores.cc has the
 // same registers by way of exchanges in the warp, copies that arrive when they are waited for, and aborts on addresses that a card refuses.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 #include "lib/kernels/cuda/element.h"
 #if !defined(__CUDACC__)
-#include "lib/kernels/cuda/emulated/matrix_units.h"
+#include "lib/kernels/cuda/emulated/tensor_cores.h"
 #endif
 
 namespace fusionllm::kernels::cuda {

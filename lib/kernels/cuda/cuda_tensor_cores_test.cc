@@ -1,4 +1,4 @@
-// matrix_units.h and what attention makes of it, on a card or with the processor in its place: the registers that the PTX ISA promises, and
+// tensor_cores.h and what attention makes of it, on a card or with the processor in its place: the registers that the PTX ISA promises, and
 // products of whole tiles against loops.
 #include <cmath>
 
@@ -6,14 +6,14 @@
 #include "gtest/gtest.h"
 #include "lib/base/philox.h"
 #include "lib/kernels/cuda/device.h"
-#include "lib/kernels/cuda/matrix_units_probe.h"
+#include "lib/kernels/cuda/tensor_cores_probe.h"
 #include "lib/kernels/cuda/testing/device_fixture.h"
 #include "lib/tensor/bf16.h"
 
 namespace fusionllm::kernels::cuda {
 namespace {
 
-class MatrixUnitsTest : public DeviceFixture<::testing::Test> {
+class TensorCoresTest : public DeviceFixture<::testing::Test> {
  protected:
   // Values in the device's memory.
   template <typename T>
@@ -49,7 +49,7 @@ std::vector<uint16_t> NormalBfloats(size_t count, absl::string_view name) {
 }
 
 // PTX ISA 9.0, "ldmatrix": lane l has row l / 4, elements 2 (l % 4) and the one after it; with .trans, of the transposed matrix.
-TEST_F(MatrixUnitsTest, LoadsGiveEachLaneTheElementsOfTheManual) {
+TEST_F(TensorCoresTest, LoadsGiveEachLaneTheElementsOfTheManual) {
   std::vector<uint16_t> matrices(32 * 8);
   for (size_t i = 0; i < matrices.size(); ++i) matrices[i] = static_cast<uint16_t>(i);
   const auto given = Send(matrices);
@@ -67,7 +67,7 @@ TEST_F(MatrixUnitsTest, LoadsGiveEachLaneTheElementsOfTheManual) {
   EXPECT_EQ(transposed.Read(), want_transposed);
 }
 
-TEST_F(MatrixUnitsTest, ProductsOfTilesAreThoseOfLoops) {
+TEST_F(TensorCoresTest, ProductsOfTilesAreThoseOfLoops) {
   struct Case {
     int head, rows, others, size;
   };
@@ -83,13 +83,13 @@ TEST_F(MatrixUnitsTest, ProductsOfTilesAreThoseOfLoops) {
     const std::vector<float> got = scores.Read();
     const std::vector<uint16_t> got_products = narrow.Read();
     const auto at = [size = size](const std::vector<uint16_t>& matrix, int row, int k) {
-      return static_cast<double>(tensor::WidenBf16(matrix[static_cast<size_t>(row * size + k)]));
+      return static_cast<double>(tensor::UpcastBf16(matrix[static_cast<size_t>(row * size + k)]));
     };
     for (int row = 0; row < 128; ++row) {
       for (int other = 0; other < 64; ++other) {
         double want = 0;
         for (int k = 0; k < size && row < rows && other < others; ++k) want += at(left, row, k) * at(right, other, k);
-        // Products of bf16 are exact in fp32; matrix units may cut sums off where they align them, an ulp of the largest term each.
+        // Products of bf16 are exact in fp32; tensor cores may cut sums off where they align them, an ulp of the largest term each.
         ASSERT_NEAR(got[static_cast<size_t>(row * 64 + other)], want, 1e-4) << row << ", " << other;
       }
     }
@@ -97,18 +97,18 @@ TEST_F(MatrixUnitsTest, ProductsOfTilesAreThoseOfLoops) {
       for (int k = 0; k < size; ++k) {
         double want = 0, terms = 0;
         for (int other = 0; other < others; ++other) {
-          const double term = tensor::WidenBf16(tensor::RoundToBf16(got[static_cast<size_t>(row * 64 + other)])) * at(right, other, k);
+          const double term = tensor::UpcastBf16(tensor::RoundToBf16(got[static_cast<size_t>(row * 64 + other)])) * at(right, other, k);
           want += term;
           terms += std::abs(term);
         }
-        const double result = tensor::WidenBf16(got_products[static_cast<size_t>(row * size + k)]);
+        const double result = tensor::UpcastBf16(got_products[static_cast<size_t>(row * size + k)]);
         ASSERT_NEAR(result, want, std::abs(want) / 256 + 1e-6 * terms) << row << ", " << k;
       }
     }
   }
 }
 
-TEST_F(MatrixUnitsTest, CopiesArriveInGroupsAndZerosWhereThereIsNothing) {
+TEST_F(TensorCoresTest, CopiesArriveInGroupsAndZerosWhereThereIsNothing) {
   const auto given = Send(std::vector<uint32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   const auto early = Send(std::vector<uint32_t>(12)), late = Send(std::vector<uint32_t>(12));
   ASSERT_EQ(ProbeCopies(device_->stream(), given.data(), early.data(), late.data()), cudaSuccess);
@@ -120,7 +120,7 @@ TEST_F(MatrixUnitsTest, CopiesArriveInGroupsAndZerosWhereThereIsNothing) {
 #endif
 }
 
-TEST_F(MatrixUnitsTest, PowersOfTwoAreThoseOfTheHost) {
+TEST_F(TensorCoresTest, PowersOfTwoAreThoseOfTheHost) {
   std::vector<float> x;
   for (int i = 0; i < 1000; ++i) x.push_back(-static_cast<float>(i) * 0.11f);
   x.push_back(-INFINITY);

@@ -1,4 +1,4 @@
-#include "cli/run/run_lines.h"
+#include "cli/run/run_log_writer.h"
 
 #include <cerrno>
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace fusionllm::cli {
 
-absl::Status RunLines::CheckWritable(const std::string& events_path, const std::string& traces_path) {
+absl::Status RunLogWriter::CheckWritable(const std::string& events_path, const std::string& traces_path) {
   for (const std::string& path : {events_path, traces_path}) {
     errno = 0;
     if (!std::ofstream(path, std::ios::out | std::ios::app)) return base::FileError(errno, "write", path);
@@ -17,12 +17,12 @@ absl::Status RunLines::CheckWritable(const std::string& events_path, const std::
   return absl::OkStatus();
 }
 
-RunLines::RunLines(std::string events_path, std::string traces_path, Options options)
+RunLogWriter::RunLogWriter(std::string events_path, std::string traces_path, Options options)
     : events_path_(std::move(events_path)), traces_path_(std::move(traces_path)), options_(options) {
   if (!options_.hold_back) Begin();
 }
 
-void RunLines::Begin() {
+void RunLogWriter::Begin() {
   if (begun_) return;
   begun_ = true;
   const std::ios::openmode mode = options_.replace ? std::ios::trunc : std::ios::app;
@@ -34,9 +34,9 @@ void RunLines::Begin() {
   for (const Held& held : std::exchange(held_, {})) Add(held.line, held.trace);
 }
 
-void RunLines::Add(absl::string_view line, bool trace) {
+void RunLogWriter::Add(absl::string_view line, bool trace) {
   if (!begun_) {
-    if (held_.size() < kHeldMax) held_.push_back({std::string(line), trace});
+    if (held_.size() < kMaxHeldLines) held_.push_back({std::string(line), trace});
     return;
   }
   std::ofstream& file = trace ? traces_ : events_;
@@ -46,7 +46,7 @@ void RunLines::Add(absl::string_view line, bool trace) {
   if (status_.ok() && !file) status_ = base::FileError(errno, "write", trace ? traces_path_ : events_path_);
 }
 
-absl::Status RunLines::Status() const {
+absl::Status RunLogWriter::Status() const {
   std::error_code error;
   for (const std::string& path : {events_path_, traces_path_}) {
     if (status_.ok() && begun_ && !std::filesystem::exists(path, error)) return base::FileError(ENOENT, "write", path);

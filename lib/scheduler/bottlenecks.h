@@ -1,4 +1,4 @@
-// What limits a simulated step: how much shorter it would be if one thing took a tenth less time.
+// The bottlenecks of a simulated step: how much shorter it would be if one thing took a tenth less time.
 //
 // Pure functions of their arguments.
 #pragma once
@@ -12,9 +12,9 @@
 
 namespace fusionllm::scheduler {
 
-inline constexpr double kProbe = 0.1;
+inline constexpr double kProbedSpeedUp = 0.1;
 
-struct Limit {
+struct Bottleneck {
   // kLink: all that two workers send each other; where one direction is why, what goes that way. kShared, kLatency: likewise both
   // directions, or one. kTied: the gradients of one exchange, all its messages. kNorm: every stage's report and the decision. kUpdate: the
   // optimizer, in all stages.
@@ -29,19 +29,20 @@ struct Limit {
   double gain = 0;        // 1 - step with it a tenth faster / step
 };
 
-// The stages, links, shared wires, latencies and parts of the step's end that are probed (the `most` busiest of each kind), most gain
-// first; but tied gradients stand before the wires on which they take most of the time, since they are why these are slow. The two
-// directions of a link, of a shared line and of a latency are one thing, since they are bought and repaired as one; if one of them brings
-// nearly all of the gain, it is named alone. Cost: a simulation each, two more for what has two directions. Returns early, with what it
-// has, once `stop` says so.
-std::vector<Limit> FindLimits(const PipelineInput& input, const Simulation& simulation, int most, const StopFunction& stop = nullptr);
+// The stages, links, shared links, latencies and parts of the step's end that are probed (the `max_per_kind` busiest of each kind), most
+// gain first; but tied gradients stand before the shared links on which they take most of the time, since they are why these are slow. The
+// two directions of a link, of a shared link and of a latency are one thing, since they are bought and repaired as one; if one of them
+// brings nearly all of the gain, it is named alone. Cost: a simulation each, two more for what has two directions. Returns early, with what
+// it has, once `stop` says so.
+std::vector<Bottleneck> FindBottlenecks(const PipelineInput& input, const Simulation& simulation, int max_per_kind,
+                                        const StopFunction& stop = nullptr);
 
 // "stage 1 on g0", "g0 <-> b0 (activations, gradients, tied gradients)", "link:paris<->tokyo", "the tied gradients of wte". `devices` by
 // worker, `tied` by exchange: parameters.
-std::string NameOf(const Limit& limit, const Simulation& simulation, const std::vector<std::string>& devices,
+std::string NameOf(const Bottleneck& bottleneck, const Simulation& simulation, const std::vector<std::string>& devices,
                    const std::vector<std::string>& tied);
 
-// Whether both are about the same place: a link and a line that it passes, tied gradients and what they cross.
-bool SamePlace(const Limit& a, const Limit& b, const PipelineInput& input, const Simulation& simulation);
+// Whether both are about the same place: a link and a shared link that it passes, tied gradients and what they cross.
+bool SamePlace(const Bottleneck& a, const Bottleneck& b, const PipelineInput& input, const Simulation& simulation);
 
 }  // namespace fusionllm::scheduler

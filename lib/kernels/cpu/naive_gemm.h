@@ -6,6 +6,6 @@
 namespace fusionllm::kernels::cpu {
 
 // c = alpha op(a) op(b) + beta c, in the calling thread. Sums run over ascending k, in fp32.
-void PlainProduct(const Gemm& gemm);
+void NaiveGemm(const Gemm& gemm);
 
 }  // namespace fusionllm::kernels::cpu

@@ -1,7 +1,8 @@
 // events.jsonl and trace.jsonl of a run's folder, line by line.
 //
 // The folder may hold those of an earlier run. A start that comes to nothing must not take them away, nor add to them: lines are held back
-// until the start has made something of its own. Blocks on the disk; what cannot be written is lost, which status() tells. Not thread-safe.
+// until the start has made something of its own. Blocks on the disk; what cannot be written is lost, which Status() reports. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +15,18 @@
 
 namespace fusionllm::cli {
 
-class RunLines {
+class RunLogWriter {
  public:
   struct Options {
     bool replace = false;    // what there is, instead of going on behind it
     bool hold_back = false;  // there is something to lose
   };
-  static constexpr size_t kHeldMax = 10'000;  // lines; a start tells some dozens
+  static constexpr size_t kMaxHeldLines = 10'000;  // lines; a start has some dozens
 
   // OK when both files can be written, or made; leaves what they hold as it is. Errors: as base::FileError says, naming the file.
   static absl::Status CheckWritable(const std::string& events_path, const std::string& traces_path);
 
-  RunLines(std::string events_path, std::string traces_path, Options options);
+  RunLogWriter(std::string events_path, std::string traces_path, Options options);
 
   void Event(absl::string_view line) { Add(line, /*trace=*/false); }
   void Trace(absl::string_view line) { Add(line, /*trace=*/true); }

@@ -23,9 +23,9 @@
 
 namespace fusionllm::scheduler {
 
-class Strategy {
+class Planner {
  public:
-  virtual ~Strategy() = default;
+  virtual ~Planner() = default;
   virtual absl::string_view name() const = 0;
   // Errors: InvalidArgument for a request that is no valid snapshot, Cancelled once `stop` says so. A job that cannot be placed is a
   // PlanError, not an error.
@@ -39,12 +39,12 @@ class Strategy {
   virtual std::unique_ptr<Reordered> Reorder(const Problem& problem, Evaluator& evaluator, const Assignment& found) const;
 };
 
-std::vector<absl::string_view> StrategyNames();
+std::vector<absl::string_view> PlannerNames();
 // Errors: NotFound naming the choices.
-absl::StatusOr<std::unique_ptr<Strategy>> CreateStrategy(absl::string_view name);
+absl::StatusOr<std::unique_ptr<Planner>> CreatePlanner(absl::string_view name);
 
-// CreateStrategy and Plan in one.
-absl::StatusOr<PlanOutcome> MakePlan(absl::string_view strategy, const PlanRequest& request, StopFunction stop = nullptr);
+// CreatePlanner and Plan in one.
+absl::StatusOr<PlanOutcome> MakePlan(absl::string_view planner, const PlanRequest& request, StopFunction stop = nullptr);
 
 // The refusal that fits an infeasible evaluation: names stage, device, ops, bytes.
 PlanError PlanErrorFor(const Problem& problem, const Assignment& assignment, const Evaluation& evaluation);
@@ -54,14 +54,14 @@ PlanError WithMemoryRemedy(PlanError refusal, absl::string_view also = ", or tra
 PlanError ExplainInfeasible(const Problem& problem, Evaluator& evaluator);
 
 // The plan of a feasible assignment with bound, gap, devices left out and sentences. `proven`: no assignment is faster.
-PlannedPipeline WholePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view strategy,
-                          bool proven = false);
+PlannedPipeline CompletePlan(const Problem& problem, Evaluator& evaluator, const Assignment& assignment, absl::string_view planner,
+                             bool proven = false);
 
-std::unique_ptr<Strategy> MakeEqualOps();
-std::unique_ptr<Strategy> MakeEqualCompute();
-std::unique_ptr<Strategy> MakeOpFence();
-std::unique_ptr<Strategy> MakeExact();
-std::unique_ptr<Strategy> MakeDtFm();
-std::unique_ptr<Strategy> MakeRandom();
+std::unique_ptr<Planner> MakeEqualOps();
+std::unique_ptr<Planner> MakeEqualCompute();
+std::unique_ptr<Planner> MakeOpFence();
+std::unique_ptr<Planner> MakeExact();
+std::unique_ptr<Planner> MakeDtFm();
+std::unique_ptr<Planner> MakeRandom();
 
 }  // namespace fusionllm::scheduler

@@ -1,4 +1,4 @@
-#include "lib/base/processor_use.h"
+#include "lib/base/cpu_usage.h"
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -57,18 +57,18 @@ std::optional<double> FirstNumber(const std::string& path) {
 
 }  // namespace
 
-bool IsBusy(const ProcessorUse& use, double wanted) {
+bool IsBusy(const CpuUsage& use, double wanted) {
   const double cores = use.cores;
   return cores - use.others < kMinShareLeft * std::min(wanted, cores);
 }
 
-std::string BusySentence(const ProcessorUse& use) {
+std::string BusySentence(const CpuUsage& use) {
   return absl::StrFormat(
       "this machine is busy: other programs use %.1f of its %d %s%s; times measured now are longer than on an idle machine", use.others,
       use.cores, use.cores == 1 ? "core" : "cores", use.load > 0 ? absl::StrFormat(" (load %.1f)", use.load) : "");
 }
 
-std::string OthersUsed(const ProcessorUse& use) {
+std::string OthersUsed(const CpuUsage& use) {
   return absl::StrFormat("other programs used %.1f of this machine's %d %s", use.others, use.cores, use.cores == 1 ? "core" : "cores");
 }
 
@@ -87,23 +87,23 @@ double AllowedCores(const std::string& cgroup_folder) {
   return cores;
 }
 
-ProcessorUseMeter::ProcessorUseMeter(Options options) : options_(std::move(options)) { Restart(); }
+CpuUsageMeter::CpuUsageMeter(Options options) : options_(std::move(options)) { Restart(); }
 
-void ProcessorUseMeter::Restart(std::span<const pid_t> children) { begin_ = Now(children); }
+void CpuUsageMeter::Restart(std::span<const pid_t> children) { begin_ = Now(children); }
 
-std::optional<ProcessorUse> ProcessorUseMeter::Read(std::span<const pid_t> children) const {
+std::optional<CpuUsage> CpuUsageMeter::Read(std::span<const pid_t> children) const {
   const Times end = Now(children);
   const double seconds = end.wall_s - begin_.wall_s;
   if (begin_.cores == 0 || end.cores == 0 || !(seconds >= kMinSeconds)) return std::nullopt;
   const double others = (end.machine_s - begin_.machine_s - (end.own_s - begin_.own_s)) / seconds;
-  return ProcessorUse{.others = std::clamp(others, 0.0, static_cast<double>(end.cores)),
-                      .cores = end.cores,
-                      .load = FirstNumber(options_.proc_folder + "/loadavg").value_or(0)};
+  return CpuUsage{.others = std::clamp(others, 0.0, static_cast<double>(end.cores)),
+                  .cores = end.cores,
+                  .load = FirstNumber(options_.proc_folder + "/loadavg").value_or(0)};
 }
 
 // proc(5), stat: "cpu  user nice system idle iowait irq softirq steal guest guest_nice", of which the last two are part of the first two;
 // then a line for each core.
-ProcessorUseMeter::Times ProcessorUseMeter::Now(std::span<const pid_t> children) const {
+CpuUsageMeter::Times CpuUsageMeter::Now(std::span<const pid_t> children) const {
   Times times{.wall_s = options_.now_s ? options_.now_s() : SteadySeconds(), .own_s = options_.own_s ? options_.own_s() : KernelsAccount()};
   for (const pid_t child : children) times.own_s += SecondsOfChild(options_.proc_folder, child);
   std::ifstream in(options_.proc_folder + "/stat");

@@ -14,24 +14,24 @@
 
 namespace fusionllm::base {
 
-struct ProcessorUse {
+struct CpuUsage {
   double others = 0;  // cores that other programs used, in the mean; time that a hypervisor gave to others counts, too
   int cores = 1;      // of the machine
   double load = 0;    // of the last minute, ours included; 0: unknown
 };
 
 // Whether `use` leaves too little of the machine to somebody who needs `wanted` cores, as many as there are at most.
-bool IsBusy(const ProcessorUse& use, double wanted);
+bool IsBusy(const CpuUsage& use, double wanted);
 // "this machine is busy: other programs use 1.6 of its 2 cores (load 7.2); measured times will be longer than planned".
-std::string BusySentence(const ProcessorUse& use);
+std::string BusySentence(const CpuUsage& use);
 // "other programs used 1.6 of this machine's 2 cores".
-std::string OthersUsed(const ProcessorUse& use);
+std::string OthersUsed(const CpuUsage& use);
 
 // Cores that this process may use: fewer than the machine has where it is bound to some, or its container has a limit on processor time.
 double AllowedCores(const std::string& cgroup_folder = "/sys/fs/cgroup");
 
 // Measures from Restart() on. Blocks for the reading of a few small files.
-class ProcessorUseMeter {
+class CpuUsageMeter {
  public:
   static constexpr double kMinSeconds = 0.15;  // shorter times say little: the kernel counts in hundredths
 
@@ -40,14 +40,14 @@ class ProcessorUseMeter {
     std::function<double()> now_s;  // empty: a steady clock
     std::function<double()> own_s;  // of this process and of children that were waited for; empty: the kernel's account
   };
-  ProcessorUseMeter() : ProcessorUseMeter(Options()) {}
+  CpuUsageMeter() : CpuUsageMeter(Options()) {}
   // Begins at once.
-  explicit ProcessorUseMeter(Options options);
+  explicit CpuUsageMeter(Options options);
 
   // `children` still run, or have ended and were not waited for.
   void Restart(std::span<const pid_t> children = {});
   // Of the time since; nothing: it was too short, or cannot be known.
-  std::optional<ProcessorUse> Read(std::span<const pid_t> children = {}) const;
+  std::optional<CpuUsage> Read(std::span<const pid_t> children = {}) const;
 
  private:
   struct Times {

@@ -99,8 +99,9 @@ class GatheredConvolution final : public ConvolutionPlan {
   GatheredConvolution(Device& device, const ConvolutionSpec& spec) : device_(device), spec_(spec) {}
   size_t workspace_bytes() const override { return 0; }
   absl::Status Run(const void* first, const void* second, void* result, void*) const override {
-    return ToStatus(spec_.numbers == ConvolutionNumbers::kBf16 ? Start<Bf16>(first, second, result) : Start<float>(first, second, result),
-                    "starting a convolution by gathers");
+    return ToStatus(
+        spec_.precision == ConvolutionPrecision::kBf16 ? Start<Bf16>(first, second, result) : Start<float>(first, second, result),
+        "starting a convolution by gathers");
   }
 
  private:
@@ -130,7 +131,7 @@ class GatheredConvolution final : public ConvolutionPlan {
 
 }  // namespace
 
-std::unique_ptr<ConvolutionPlan> PrepareGatheredConvolution(Device& device, const ConvolutionSpec& spec) {
+std::unique_ptr<ConvolutionPlan> PrepareDirectConvolution(Device& device, const ConvolutionSpec& spec) {
   return std::make_unique<GatheredConvolution>(device, spec);
 }
 

@@ -8,9 +8,9 @@
 
 namespace fusionllm::scheduler::grid {
 
-class Draws {
+class Rng {
  public:
-  explicit Draws(uint64_t seed) : generator_(seed) {}
+  explicit Rng(uint64_t seed) : generator_(seed) {}
   uint64_t Bits() { return generator_(); }
   int Below(int bound) { return static_cast<int>(generator_() % static_cast<uint64_t>(bound)); }
   double Uniform() { return static_cast<double>(generator_() >> 11) * 0x1p-53; }  // [0, 1)

@@ -1,4 +1,4 @@
-// Kernels by which cuda_matrix_units_test.cc looks at matrix_units.h and attention_tiles.h. Addresses are the device's; asynchronous.
+// Kernels by which cuda_tensor_cores_test.cc looks at tensor_cores.h and attention_tiles.h. Addresses are the device's; asynchronous.
 #pragma once
 
 #include <cuda_runtime.h>
