@@ -35,8 +35,8 @@ std::string DescribeInsufficientMemory(const MinModelMemory& required, const std
   if (devices.empty()) return "";
   if (required.largest_bytes > largest) {
     return absl::StrFormat(
-        "the stage with %s needs %s at least, for parameters, gradients and the optimizer's state; the limit is %s (%s)%s", least.largest,
-        Size(required.largest_bytes), Size(largest), Limits(devices), scheduler::MemoryRemedy(kOrSmaller));
+        "the stage with %s needs %s at least, for parameters, gradients and the optimizer's state; the limit is %s (%s)%s",
+        required.largest, Size(required.largest_bytes), Size(largest), Limits(devices), scheduler::MemoryRemedy(kOrSmaller));
   }
   if (required.all_bytes > all) {
     return absl::StrFormat(
