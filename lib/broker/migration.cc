@@ -25,7 +25,7 @@ double LossCost(const RunPlan& plan) {
 
 double SecondsToEqualLoss(double step_s, double loss_cost) { return step_s * (1 + scheduler::kTimePerNat * loss_cost); }
 
-MigrationJudge::Verdict MigrationJudge::Judge(const MigrationCase& given, std::string* figures) {
+MigrationPolicy::Decision MigrationPolicy::Decide(const MigrationEstimate& given, std::string* figures) {
   const double now_s = SecondsToEqualLoss(given.step_s, given.loss_cost);
   const double then_s = SecondsToEqualLoss(given.other_step_s, given.other_loss_cost);
   const double gain_s = now_s - then_s;
@@ -38,10 +38,10 @@ MigrationJudge::Verdict MigrationJudge::Judge(const MigrationCase& given, std::s
                              given.step_s, in_all_s, base::Pluralize(given.steps_left, "step"), given.cost_s);
   const bool pays = gain_s >= min_improvement_ * now_s && in_all_s > given.cost_s;
   in_a_row_ = pays ? in_a_row_ + 1 : 0;
-  if (!pays) return Verdict::kStay;
-  if (in_a_row_ < confirmations_) return Verdict::kAskAgain;
+  if (!pays) return Decision::kStay;
+  if (in_a_row_ < confirmations_) return Decision::kAskAgain;
   in_a_row_ = 0;
-  return Verdict::kMove;
+  return Decision::kMove;
 }
 
 }  // namespace fusionllm::broker

@@ -17,7 +17,7 @@ inline constexpr double kMinImprovement = 0.05;  // of a step: less is noise
 double LossCost(const RunPlan& plan);
 double SecondsToEqualLoss(double step_s, double loss_cost);
 
-struct MigrationCase {
+struct MigrationEstimate {
   double step_s = 0;        // of the plan in force, as measured now
   double loss_cost = 0;     // nats, of its codecs
   double other_step_s = 0;  // what the other plan promises, times `bias`
@@ -27,18 +27,18 @@ struct MigrationCase {
   double cost_s = 0;  // checkpoint, restart, restore, warming up
 };
 
-class MigrationJudge {
+class MigrationPolicy {
  public:
-  enum class Verdict : uint8_t {
+  enum class Decision : uint8_t {
     kStay,
     kAskAgain,  // it would pay: find it once more before moving
     kMove,
   };
-  explicit MigrationJudge(int confirmations = 2, double min_improvement = kMinImprovement)
+  explicit MigrationPolicy(int confirmations = 2, double min_improvement = kMinImprovement)
       : confirmations_(confirmations), min_improvement_(min_improvement) {}
 
   // *figures gets a phrase with the numbers.
-  Verdict Judge(const MigrationCase& given, std::string* figures);
+  Decision Decide(const MigrationEstimate& given, std::string* figures);
   void Reset() { in_a_row_ = 0; }
 
  private:

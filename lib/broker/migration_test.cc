@@ -10,60 +10,60 @@
 namespace fusionllm::broker {
 namespace {
 
-using Verdict = MigrationJudge::Verdict;
+using Decision = MigrationPolicy::Decision;
 
 // 1 s a step saved, for 100 steps, at a cost of 20 s.
-MigrationCase Good() { return {.step_s = 2, .other_step_s = 1, .steps_left = 100, .cost_s = 20}; }
+MigrationEstimate Good() { return {.step_s = 2, .other_step_s = 1, .steps_left = 100, .cost_s = 20}; }
 
-TEST(MigrationJudgeTest, MovesWhenItPaysTwiceInARow) {
-  MigrationJudge judge;
+TEST(MigrationPolicyTest, MovesWhenItPaysTwiceInARow) {
+  MigrationPolicy policy;
   std::string figures;
-  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain);
-  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kMove);
+  EXPECT_EQ(policy.Decide(Good(), &figures), Decision::kAskAgain);
+  EXPECT_EQ(policy.Decide(Good(), &figures), Decision::kMove);
   EXPECT_THAT(figures, ::testing::AllOf(::testing::HasSubstr("1 s a step instead of 2 s"), ::testing::HasSubstr("100 s over 100 steps"),
                                         ::testing::HasSubstr("20 s")));
-  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain) << "the count starts again";
+  EXPECT_EQ(policy.Decide(Good(), &figures), Decision::kAskAgain) << "the count starts again";
 }
 
-TEST(MigrationJudgeTest, AFigureThatIsNotThePlannersTellsWhatItIsMadeOf) {
-  MigrationJudge judge;
+TEST(MigrationPolicyTest, AFigureThatIsNotThePlannersTellsWhatItIsMadeOf) {
+  MigrationPolicy policy;
   std::string figures;
-  MigrationCase late = Good();
+  MigrationEstimate late = Good();
   late.bias = 2;
-  judge.Judge(late, &figures);
+  policy.Decide(late, &figures);
   EXPECT_THAT(figures,
               ::testing::HasSubstr("1 s a step (0.5 s predicted, times 2 for what predictions of this run are off by) instead of 2 s"));
 }
 
-TEST(MigrationJudgeTest, StaysWhereTheMoveCostsMoreThanTheRestOfTheRunGains) {
-  MigrationJudge judge;
+TEST(MigrationPolicyTest, StaysWhereTheMoveCostsMoreThanTheRestOfTheRunGains) {
+  MigrationPolicy policy;
   std::string figures;
-  MigrationCase late = Good();
+  MigrationEstimate late = Good();
   late.steps_left = 20;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(judge.Judge(late, &figures), Verdict::kStay);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(policy.Decide(late, &figures), Decision::kStay);
   late.steps_left = 21;
-  EXPECT_EQ(judge.Judge(late, &figures), Verdict::kAskAgain);
+  EXPECT_EQ(policy.Decide(late, &figures), Decision::kAskAgain);
 }
 
-TEST(MigrationJudgeTest, ADoubtInBetweenStartsTheCountAgain) {
-  MigrationJudge judge;
+TEST(MigrationPolicyTest, ADoubtInBetweenStartsTheCountAgain) {
+  MigrationPolicy policy;
   std::string figures;
-  MigrationCase bad = Good();
+  MigrationEstimate bad = Good();
   bad.other_step_s = 1.99;  // a gain within the noise, whatever the number of steps
   bad.steps_left = 1'000'000;
-  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain);
-  EXPECT_EQ(judge.Judge(bad, &figures), Verdict::kStay);
-  EXPECT_EQ(judge.Judge(Good(), &figures), Verdict::kAskAgain);
+  EXPECT_EQ(policy.Decide(Good(), &figures), Decision::kAskAgain);
+  EXPECT_EQ(policy.Decide(bad, &figures), Decision::kStay);
+  EXPECT_EQ(policy.Decide(Good(), &figures), Decision::kAskAgain);
 }
 
-TEST(MigrationJudgeTest, TimeBoughtWithLossIsWorthLess) {
-  MigrationJudge judge;
+TEST(MigrationPolicyTest, TimeBoughtWithLossIsWorthLess) {
+  MigrationPolicy policy;
   std::string figures;
-  MigrationCase harsh = Good();
+  MigrationEstimate harsh = Good();
   harsh.other_step_s = 1.7;
-  EXPECT_EQ(judge.Judge(harsh, &figures), Verdict::kAskAgain);
+  EXPECT_EQ(policy.Decide(harsh, &figures), Decision::kAskAgain);
   harsh.other_loss_cost = 0.1;  // worth 29 % of the step
-  EXPECT_EQ(judge.Judge(harsh, &figures), Verdict::kStay);
+  EXPECT_EQ(policy.Decide(harsh, &figures), Decision::kStay);
 }
 
 // Two pipelines of two stages: c > d, the second, has the only link that costs anything.
@@ -85,15 +85,15 @@ TEST(LossCostTest, APipelinesLinksCostWhatItTakesOfTheBatch) {
 
 // With the weight of half a batch the link would seem to take more than the least gain of a step.
 TEST(LossCostTest, AHarshLinkOfASmallShareIsNoReasonToMove) {
-  MigrationCase given = Good();
+  MigrationEstimate given = Good();
   given.step_s = given.other_step_s = 1;
   given.steps_left = 1'000'000;
-  MigrationJudge judge;
+  MigrationPolicy policy;
   std::string figures;
   given.loss_cost = LossCost(TwoPipelines({1, 1}));
-  EXPECT_EQ(judge.Judge(given, &figures), Verdict::kAskAgain);
+  EXPECT_EQ(policy.Decide(given, &figures), Decision::kAskAgain);
   given.loss_cost = LossCost(TwoPipelines({7, 1}));
-  EXPECT_EQ(judge.Judge(given, &figures), Verdict::kStay);
+  EXPECT_EQ(policy.Decide(given, &figures), Decision::kStay);
 }
 
 }  // namespace

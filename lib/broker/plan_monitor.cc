@@ -64,19 +64,19 @@ void PlanMonitor::Begin(const RunPlan& plan, const FiguresOf& figures_of, const 
   }
 }
 
-std::vector<Drift> PlanMonitor::On(const StageMeasured& event) {
+std::vector<Slowdown> PlanMonitor::On(const StageMeasured& event) {
   if (event.step <= judged_step_) return {};
   open_[event.step].stages[event.name] = event;
   return JudgeWhole(event.step);
 }
 
-std::vector<Drift> PlanMonitor::OnStep(int64_t step, double step_seconds) {
+std::vector<Slowdown> PlanMonitor::OnStep(int64_t step, double step_seconds) {
   if (step <= judged_step_) return {};
   open_[step].step_seconds = step_seconds;
   return JudgeWhole(step);
 }
 
-std::vector<Drift> PlanMonitor::JudgeWhole(int64_t step) {
+std::vector<Slowdown> PlanMonitor::JudgeWhole(int64_t step) {
   while (open_.size() > kMaxOpenSteps) open_.erase(open_.begin());
   const auto found = open_.find(step);
   if (found == open_.end() || found->second.step_seconds < 0) return {};
@@ -107,18 +107,19 @@ std::vector<Drift> PlanMonitor::JudgeWhole(int64_t step) {
                      .usual_bytes_per_s = link.usual_bytes_per_s});
   }
   const double step_seconds = open.step_seconds;
-  std::vector<Drift> drifts = drift_.Observe({.seconds = step_seconds, .predicted_s = plan_.plan.predicted_step_seconds}, stages, links);
+  std::vector<Slowdown> slowdowns =
+      detector_.Observe({.seconds = step_seconds, .predicted_s = plan_.plan.predicted_step_seconds}, stages, links);
   Remember(step_seconds, kRecentSteps, recent_s_);
-  if (drift_.quiet()) Remember(step_seconds, kWellSteps, well_s_);
-  if (!drift_.drifting() && !weighs_late_joiners_) judge_.Reset();
+  if (detector_.quiet()) Remember(step_seconds, kWellSteps, well_s_);
+  if (!detector_.any_slow() && !weighs_late_joiners_) policy_.Reset();
   judged_step_ = step;
   open_.erase(open_.begin(), open_.upper_bound(step));  // earlier ones whose reports were lost with a broker
-  return drifts;
+  return slowdowns;
 }
 
 bool PlanMonitor::AsksForAlternative(int64_t last_step, bool late_joiners) {
   const bool weighs = late_joiners && recent_s_.size() >= kRecentSteps;
-  if ((!drift_.drifting() && !weighs) || last_step < next_question_) return false;
+  if ((!detector_.any_slow() && !weighs) || last_step < next_question_) return false;
   next_question_ = last_step + kConsultationSteps;
   weighs_late_joiners_ = weighs;
   return true;
@@ -129,23 +130,23 @@ double PlanMonitor::PredictionBias() const {
   return std::clamp(Median(well_s_) / plan_.plan.predicted_step_seconds, 1.0, kMaxBias);
 }
 
-MigrationJudge::Verdict PlanMonitor::Judge(const RunPlan& other, int64_t last_step, int64_t total_steps, double move_s,
-                                           std::string* figures) {
+MigrationPolicy::Decision PlanMonitor::DecideMigration(const RunPlan& other, int64_t last_step, int64_t total_steps, double move_s,
+                                                       std::string* figures) {
   const double bias = PredictionBias();
-  const MigrationJudge::Verdict verdict = judge_.Judge({.step_s = Median(recent_s_),
-                                                        .loss_cost = LossCost(plan_),
-                                                        .other_step_s = other.plan.predicted_step_seconds * bias,
-                                                        .bias = bias,
-                                                        .other_loss_cost = LossCost(other),
-                                                        .steps_left = total_steps - last_step,
-                                                        .cost_s = move_s},
-                                                       figures);
-  if (verdict == MigrationJudge::Verdict::kAskAgain) {
+  const MigrationPolicy::Decision decision = policy_.Decide({.step_s = Median(recent_s_),
+                                                             .loss_cost = LossCost(plan_),
+                                                             .other_step_s = other.plan.predicted_step_seconds * bias,
+                                                             .bias = bias,
+                                                             .other_loss_cost = LossCost(other),
+                                                             .steps_left = total_steps - last_step,
+                                                             .cost_s = move_s},
+                                                            figures);
+  if (decision == MigrationPolicy::Decision::kAskAgain) {
     next_question_ = last_step + kConfirmationSteps;
   } else {
     weighs_late_joiners_ = false;
   }
-  return verdict;
+  return decision;
 }
 
 CurrentPlan PlanMonitor::CurrentPlanAt(int64_t last_step, int64_t total_steps, double move_s) const {
@@ -160,7 +161,7 @@ CurrentPlan PlanMonitor::CurrentPlanAt(int64_t last_step, int64_t total_steps, d
 std::map<std::string, double> PlanMonitor::Slowness() const {
   std::map<std::string, double> slowness;
   for (const std::string& device : plan_.devices) {
-    if (drift_.IsSlow(device)) slowness[device] = drift_.SlownessOf(device);
+    if (detector_.IsSlow(device)) slowness[device] = detector_.SlownessOf(device);
   }
   return slowness;
 }
@@ -168,7 +169,7 @@ std::map<std::string, double> PlanMonitor::Slowness() const {
 std::map<std::pair<std::string, std::string>, double> PlanMonitor::SlowLinks() const {
   std::map<std::pair<std::string, std::string>, double> slow;
   for (const WatchedLink& link : links_) {
-    if (drift_.IsSlow(link.src, link.dst) && link.measured_bytes_per_s > 0) {
+    if (detector_.IsSlow(link.src, link.dst) && link.measured_bytes_per_s > 0) {
       slow[{link.src, link.dst}] = link.measured_bytes_per_s * link.sharers;
     }
   }

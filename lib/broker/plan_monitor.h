@@ -1,4 +1,4 @@
-// Watches the plan in force: gathers what its stages report of each step, tells what drifts, and judges other plans.
+// Watches the plan in force: gathers what its stages report of each step, tells what is slow, and judges other plans.
 //
 // Pure: events in, findings out. Begin() starts over with each plan epoch. Limits: steps whose stages have not all reported are kept for
 // kMaxOpenSteps. Not thread-safe.
@@ -22,7 +22,7 @@ namespace fusionllm::broker {
 class PlanMonitor {
  public:
   static constexpr int kMaxOpenSteps = 64;
-  static constexpr int kConsultationSteps = 20;  // between two questions to the scheduler while something drifts
+  static constexpr int kConsultationSteps = 20;  // between two questions to the scheduler while something is slow
   static constexpr int kConfirmationSteps = 5;   // before the second of two questions that must agree
 
   using LinkSet = std::set<std::pair<std::string, std::string>>;  // of links: from, to
@@ -37,19 +37,20 @@ class PlanMonitor {
   void Begin(const RunPlan& plan, const FiguresOf& figures_of, const SharesWire& shares_wire);
 
   // In any order; a step is judged when all of its parts are there.
-  std::vector<Drift> On(const StageMeasured& event);
-  std::vector<Drift> OnStep(int64_t step, double step_seconds);
+  std::vector<Slowdown> On(const StageMeasured& event);
+  std::vector<Slowdown> OnStep(int64_t step, double step_seconds);
 
-  // True when something drifts, or the run has late joiners to weigh and knows what its steps take, and it is time to ask for another plan;
-  // the asking is then noted.
+  // True when something is slow, or the run has late joiners to weigh and knows what its steps take, and it is time to ask for another
+  // plan; the asking is then noted.
   bool AsksForAlternative(int64_t last_step, bool late_joiners = false);
 
   // Judges a plan that was made from the newest measurements. kMove only twice in a row.
-  MigrationJudge::Verdict Judge(const RunPlan& other, int64_t last_step, int64_t total_steps, double move_s, std::string* figures);
+  MigrationPolicy::Decision DecideMigration(const RunPlan& other, int64_t last_step, int64_t total_steps, double move_s,
+                                            std::string* figures);
 
   // The planner was asked and knows nothing that is worth a move: what was found before counts no more.
   void ResetMigration() {
-    judge_.Reset();
+    policy_.Reset();
     weighs_late_joiners_ = false;
   }
   // As a planner must know it to weigh a move that costs move_s.
@@ -58,7 +59,7 @@ class PlanMonitor {
   // Links of the plan that send enough for the rate they get to be that of their wire.
   const LinkSet& representative_links() const { return representative_; }
 
-  bool drifting() const { return drift_.drifting(); }
+  bool any_slow() const { return detector_.any_slow(); }
   // Devices that now take so many times as long as the plan in force counts on; without those that are well.
   std::map<std::string, double> Slowness() const;
   // Links of the plan that are slow: the rate of the whole wire, from what this pair got of it.
@@ -80,12 +81,12 @@ class PlanMonitor {
     double measured_bytes_per_s = 0;  // the newest
     int64_t samples = 0;
   };
-  std::vector<Drift> JudgeWhole(int64_t step);
+  std::vector<Slowdown> JudgeWhole(int64_t step);
   double PredictionBias() const;
 
   RunPlan plan_;
-  SlowdownDetector drift_;
-  MigrationJudge judge_;
+  SlowdownDetector detector_;
+  MigrationPolicy policy_;
   std::vector<WatchedLink> links_;
   LinkSet representative_;
   std::map<int64_t, OpenStep> open_;
@@ -93,7 +94,7 @@ class PlanMonitor {
   std::deque<double> recent_s_;  // seconds of the newest steps
   std::deque<double> well_s_;    // of the newest steps while nothing was slow
   int64_t next_question_ = 0;
-  bool weighs_late_joiners_ = false;  // a question about them has no last answer yet: what was found counts without a drift
+  bool weighs_late_joiners_ = false;  // a question about them has no last answer yet: what was found counts without a slowdown
 };
 
 }  // namespace fusionllm::broker

@@ -33,8 +33,8 @@ class SharedWire : public ::testing::Test {
         [](const auto&, const auto&) { return true; });
   }
   // Steps in each of which both links were measured.
-  std::vector<Drift> Steps(int count, double labels_bytes_per_s, double activations_bytes_per_s) {
-    std::vector<Drift> found;
+  std::vector<Slowdown> Steps(int count, double labels_bytes_per_s, double activations_bytes_per_s) {
+    std::vector<Slowdown> found;
     for (int i = 0; i < count; ++i) {
       ++step_;
       const std::map<std::string, double> rates = {{"a", labels_bytes_per_s}, {"b", activations_bytes_per_s}, {"c", 0}};
@@ -46,7 +46,7 @@ class SharedWire : public ::testing::Test {
     }
     return found;
   }
-  static void Add(const std::vector<Drift>& more, std::vector<Drift>& found) { found.insert(found.end(), more.begin(), more.end()); }
+  static void Add(const std::vector<Slowdown>& more, std::vector<Slowdown>& found) { found.insert(found.end(), more.begin(), more.end()); }
 
   PlanMonitor plan_monitor_;
   int64_t step_ = 0;
@@ -59,7 +59,7 @@ TEST_F(SharedWire, WhatSendsLittleMeasuresTheQueueAndIsNotJudged) {
 
 TEST_F(SharedWire, WhatSendsMostSaysThatTheWireHasDegraded) {
   Steps(10, 1e6, 1e6);
-  const std::vector<Drift> found = Steps(10, 2e3, 0.3e6);
+  const std::vector<Slowdown> found = Steps(10, 2e3, 0.3e6);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].device, "b");
   EXPECT_EQ(found[0].peer, "c");
@@ -69,7 +69,7 @@ TEST_F(SharedWire, AnOldMeasurementIsNoNewEvidence) {
   Steps(10, 1e6, 1e6);
   Steps(1, 1e6, 0.3e6);
   const int64_t last = step_;
-  std::vector<Drift> found;
+  std::vector<Slowdown> found;
   for (int i = 0; i < 30; ++i) {
     ++step_;
     for (const char* name : {"a", "b", "c"}) {
@@ -81,7 +81,7 @@ TEST_F(SharedWire, AnOldMeasurementIsNoNewEvidence) {
 }
 
 // Two stages, 40 ms of round trip apart over 3.8 MB/s: eight messages of 90 kB a step take 64 ms each, and not the 24 ms of the rate alone.
-std::vector<Drift> FortyStepsOverSlowPath(double bytes_per_s, double step_seconds) {
+std::vector<Slowdown> FortyStepsOverSlowPath(double bytes_per_s, double step_seconds) {
   RunPlan plan = testing::PlanOn({"a", "b"}, {0.1, 0.1});
   plan.plan.predicted_step_seconds = 0.6;
   plan.plan.micro_batches = 8;
@@ -93,18 +93,18 @@ std::vector<Drift> FortyStepsOverSlowPath(double bytes_per_s, double step_second
         return PlanMonitor::LinkFigures{3.8e6, 0.04};
       },
       [](const auto&, const auto&) { return false; });
-  std::vector<Drift> found;
+  std::vector<Slowdown> found;
   for (int64_t step = 1; step <= 40; ++step) {
     watch.On({.name = "a", .step = step, .busy_s = 0.1, .rates = {{"b", {.bytes_per_s = bytes_per_s, .samples = step}}}});
     watch.On({.name = "b", .step = step, .busy_s = 0.1});
-    for (Drift& drift : watch.OnStep(step, step_seconds)) found.push_back(std::move(drift));
+    for (Slowdown& slowdown : watch.OnStep(step, step_seconds)) found.push_back(std::move(slowdown));
   }
   return found;
 }
 
 TEST(PlanMonitorTest, SmallMessagesAreJudgedByTheirRoundTripToo) {
   EXPECT_THAT(FortyStepsOverSlowPath(1.2e6, 2), IsEmpty()) << "a third of the rate of the probe, and what such messages get";
-  const std::vector<Drift> found = FortyStepsOverSlowPath(0.5e6, 2);
+  const std::vector<Slowdown> found = FortyStepsOverSlowPath(0.5e6, 2);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_DOUBLE_EQ(found[0].planned, 3.8e6);
   EXPECT_THAT(found[0].message, HasSubstr("3.8 MB/s, 1.41 MB/s for such messages (35 %)"));
@@ -120,10 +120,10 @@ TEST(PlanMonitorTest, AStragglerIsNamedByItsStageAndReplica) {
   watch.Begin(
       plan, [](const std::string&, const std::string&) { return PlanMonitor::LinkFigures(); },
       [](const auto&, const auto&) { return false; });
-  std::vector<Drift> found;
+  std::vector<Slowdown> found;
   for (int64_t step = 1; step <= 40; ++step) {
     for (const std::string& name : plan.devices) watch.On({.name = name, .step = step, .busy_s = name == "c" && step <= 20 ? 0.9 : 0.4});
-    for (Drift& drift : watch.OnStep(step, 1.5)) found.push_back(std::move(drift));
+    for (Slowdown& slowdown : watch.OnStep(step, 1.5)) found.push_back(std::move(slowdown));
   }
   ASSERT_THAT(found, SizeIs(2));
   EXPECT_EQ(found[0].device, "c");

@@ -35,30 +35,30 @@ void Replanner::BeginEpoch(const RunPlan& plan, const Measurement& measurement, 
 }
 
 void Replanner::OnMeasured(const StageMeasured& event, const PlanEpoch& epoch, ActionQueue& queue) {
-  EmitDrifts(monitor_.On(event), epoch, queue);
+  EmitSlowdowns(monitor_.On(event), epoch, queue);
 }
 
 void Replanner::OnStep(const StepRecord& record, const PlanEpoch& epoch, ActionQueue& queue) {
-  EmitDrifts(monitor_.OnStep(record.step, record.step_seconds), epoch, queue);
+  EmitSlowdowns(monitor_.OnStep(record.step, record.step_seconds), epoch, queue);
 }
 
-void Replanner::EmitDrifts(const std::vector<Drift>& drifts, const PlanEpoch& epoch, ActionQueue& queue) const {
-  for (const Drift& drift : drifts) {
-    const bool straggler = drift.kind == Drift::Kind::kStraggler;
-    EmitEvent drift_event{.step = epoch.last_step(),
-                          .message = drift.message,
-                          .device = drift.device,
-                          .peer = drift.peer,
-                          .measured = drift.measured,
-                          .planned = drift.planned};
-    if (straggler) SetStageAndReplica(epoch.plan(), epoch.plan().RankOf(drift.device), drift_event);
-    if (drift.recovered) {
-      drift_event.reason = straggler ? "StragglerRecovered" : "LinkRecovered";
+void Replanner::EmitSlowdowns(const std::vector<Slowdown>& slowdowns, const PlanEpoch& epoch, ActionQueue& queue) const {
+  for (const Slowdown& slowdown : slowdowns) {
+    const bool straggler = slowdown.kind == Slowdown::Kind::kStraggler;
+    EmitEvent slowdown_event{.step = epoch.last_step(),
+                             .message = slowdown.message,
+                             .device = slowdown.device,
+                             .peer = slowdown.peer,
+                             .measured = slowdown.measured,
+                             .planned = slowdown.planned};
+    if (straggler) SetStageAndReplica(epoch.plan(), epoch.plan().RankOf(slowdown.device), slowdown_event);
+    if (slowdown.recovered) {
+      slowdown_event.reason = straggler ? "StragglerRecovered" : "LinkRecovered";
     } else {
-      drift_event.reason = straggler ? "Straggler" : "LinkDegraded";
-      if (!checkpoints_) drift_event.message += kNoCheckpoints;
+      slowdown_event.reason = straggler ? "Straggler" : "LinkDegraded";
+      if (!checkpoints_) slowdown_event.message += kNoCheckpoints;
     }
-    queue.Push(std::move(drift_event));
+    queue.Push(std::move(slowdown_event));
   }
 }
 
@@ -84,8 +84,8 @@ bool Replanner::OnAnswer(uint64_t alternative) {
   return true;
 }
 
-MigrationJudge::Verdict Replanner::Judge(const RunPlan& other, const PlanEpoch& epoch, double shard_s, std::string* figures) {
-  return monitor_.Judge(other, epoch.last_step(), total_steps_, SwitchSeconds(other, epoch, shard_s), figures);
+MigrationPolicy::Decision Replanner::DecideMigration(const RunPlan& other, const PlanEpoch& epoch, double shard_s, std::string* figures) {
+  return monitor_.DecideMigration(other, epoch.last_step(), total_steps_, SwitchSeconds(other, epoch, shard_s), figures);
 }
 
 void Replanner::Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, ExecutorSet& executors,

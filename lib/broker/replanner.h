@@ -1,6 +1,6 @@
 // Whether the run leaves the plan in force for another one while its stages run, and why the next plan is another one.
 //
-// Stages and links that fall behind the plan are reported. Where one drifts, or devices have come that the plan does without, the planner
+// Stages and links that fall behind the plan are reported. Where one is slow, or devices have come that the plan does without, the planner
 // is asked for an alternative, and where that pays the epoch ends at the boundary of a step with a checkpoint, so that nothing is lost. A
 // run without checkpoints would lose all its steps: it only reports.
 //
@@ -58,7 +58,7 @@ class Replanner {
   bool OnAnswer(uint64_t alternative);
   // The planner knows nothing that is worth a move.
   void OnRefused() { monitor_.ResetMigration(); }
-  MigrationJudge::Verdict Judge(const RunPlan& other, const PlanEpoch& epoch, double shard_s, std::string* figures);
+  MigrationPolicy::Decision DecideMigration(const RunPlan& other, const PlanEpoch& epoch, double shard_s, std::string* figures);
   // The planner's last word on who has come: they get the reason why they idle, and are not asked about again.
   void Decline(const std::vector<std::string>& late_joiners, absl::string_view why, int64_t last_step, ExecutorSet& executors,
                ActionQueue& queue);
@@ -78,7 +78,7 @@ class Replanner {
   std::string OnTaken();
 
  private:
-  void EmitDrifts(const std::vector<Drift>& drifts, const PlanEpoch& epoch, ActionQueue& queue) const;
+  void EmitSlowdowns(const std::vector<Slowdown>& slowdowns, const PlanEpoch& epoch, ActionQueue& queue) const;
   double SwitchSeconds(const RunPlan& to, const PlanEpoch& epoch, double shard_s) const;
 
   bool checkpoints_ = false;

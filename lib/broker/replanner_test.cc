@@ -22,7 +22,7 @@ using ::testing::SizeIs;
 class ReplannerTest : public ::testing::Test {
  protected:
   using State = Replanner::State;
-  using Verdict = MigrationJudge::Verdict;
+  using Decision = MigrationPolicy::Decision;
 
   ReplannerTest() : ReplannerTest(RunOptions{.total_steps = 1000, .checkpoints = true}) {}
   explicit ReplannerTest(const RunOptions& options) : executors_(options), measurement_(options), epoch_(options), replanner_(options) {
@@ -65,7 +65,7 @@ class ReplannerWithoutCheckpointsTest : public ReplannerTest {
   ReplannerWithoutCheckpointsTest() : ReplannerTest(RunOptions{.total_steps = 1000}) {}
 };
 
-TEST_F(ReplannerTest, DriftIsReportedWithItsStageAndItsEnd) {
+TEST_F(ReplannerTest, SlowdownIsReportedWithItsStageAndItsEnd) {
   Steps(20, 1.6);
   const auto events = Of<EmitEvent>(queue_.Take());
   ASSERT_THAT(events, SizeIs(1));
@@ -78,7 +78,7 @@ TEST_F(ReplannerTest, DriftIsReportedWithItsStageAndItsEnd) {
   EXPECT_FALSE(replanner_.IsTimeToAsk(epoch_.last_step() + 100, /*late_joiners=*/false));
 }
 
-TEST_F(ReplannerWithoutCheckpointsTest, DriftIsReportedAndThePlanStays) {
+TEST_F(ReplannerWithoutCheckpointsTest, SlowdownIsReportedAndThePlanStays) {
   Steps(20, 1.6);
   EXPECT_THAT(Of<EmitEvent>(queue_.Take()).back().message, HasSubstr("the job keeps no checkpoints"));
   EXPECT_FALSE(replanner_.MayAsk(epoch_.last_step()));
@@ -107,11 +107,11 @@ TEST_F(ReplannerTest, BetterPlanIsMovedToWhenFoundTwice) {
   RunPlan other = plan_;
   other.plan.predicted_step_seconds = 0.5;
   std::string figures;
-  EXPECT_EQ(replanner_.Judge(other, epoch_, 1, &figures), Verdict::kAskAgain);
-  EXPECT_EQ(replanner_.Judge(other, epoch_, 1, &figures), Verdict::kMove);
+  EXPECT_EQ(replanner_.DecideMigration(other, epoch_, 1, &figures), Decision::kAskAgain);
+  EXPECT_EQ(replanner_.DecideMigration(other, epoch_, 1, &figures), Decision::kMove);
   EXPECT_NE(figures, "");
   replanner_.OnRefused();
-  EXPECT_EQ(replanner_.Judge(other, epoch_, 1, &figures), Verdict::kAskAgain) << "what was found before counts no more";
+  EXPECT_EQ(replanner_.DecideMigration(other, epoch_, 1, &figures), Decision::kAskAgain) << "what was found before counts no more";
 }
 
 TEST_F(ReplannerTest, SwitchEndsTheEpochAndHandsThePlanOver) {

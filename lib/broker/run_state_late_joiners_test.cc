@@ -76,7 +76,7 @@ TEST_F(ShortRun, AnExecutorThatComesBackIsPlannedInAtAStepBoundary) {
   LoseAndReturn();
   EXPECT_THAT(run_->EventsNamed("ExecutorJoined").back().message, AllOf(HasSubstr("b0 joined"), HasSubstr("2 of 3 executors")));
   Steps(20);
-  ASSERT_THAT(run_->Alternatives(), SizeIs(2)) << "asked, and asked again, as where something drifts";
+  ASSERT_THAT(run_->Alternatives(), SizeIs(2)) << "asked, and asked again, as where something is slow";
   EXPECT_THAT(run_->Alternatives()[0].devices, ElementsAre("a0", "b0", "c0"));
   EXPECT_TRUE(run_->Alternatives()[0].current_plan.has_value());
   ASSERT_THAT(Of<SendStop>(run_->all), SizeIs(1));

@@ -232,7 +232,7 @@ void RunState::Handle(const AlternativePlanned& event) {
   std::erase_if(late_joiners, [asked = requests_.devices_asked()](const std::string& name) {
     return std::find(asked.begin(), asked.end(), name) == asked.end();
   });
-  if (!epoch_.runs() || stop_requested_ || (!replanner_.monitor().drifting() && late_joiners.empty())) return;
+  if (!epoch_.runs() || stop_requested_ || (!replanner_.monitor().any_slow() && late_joiners.empty())) return;
   if (!event.plan.ok()) {
     requests_.Refused(event.refusal_reason, std::string(event.plan.status().message()));
     if (AskNextAlternative()) return;
@@ -244,13 +244,13 @@ void RunState::Handle(const AlternativePlanned& event) {
   RunPlan other = *event.plan;
   if (!executors_.AllPresent(other.devices)) return;
   std::string figures;
-  switch (replanner_.Judge(other, epoch_, checkpoints_.shard_s(), &figures)) {
-    case MigrationJudge::Verdict::kStay:
+  switch (replanner_.DecideMigration(other, epoch_, checkpoints_.shard_s(), &figures)) {
+    case MigrationPolicy::Decision::kStay:
       replanner_.Decline(late_joiners, absl::StrCat("another plan does not pay: ", figures), last_step(), executors_, queue_);
       return;
-    case MigrationJudge::Verdict::kAskAgain:
+    case MigrationPolicy::Decision::kAskAgain:
       return;
-    case MigrationJudge::Verdict::kMove:
+    case MigrationPolicy::Decision::kMove:
       break;
   }
   Replanner::PlanSwitch next{.why = figures};

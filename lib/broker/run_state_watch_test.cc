@@ -50,7 +50,7 @@ TEST(MicroBatchSizeOfARun, IsThatOfTheCheckpointThatItGoesOnFrom) {
   EXPECT_THAT(SizesAsked(run), ElementsAre(8));
 }
 
-// ---- Drift ------------------------------------------------------------------------------------------------------------------------------
+// ---- Slowdowns --------------------------------------------------------------------------------------------------------------------------
 
 TEST_F(MonitoredRun, ReplacesStragglerWithoutLosingAStep) {
   Start(WithSpare());
@@ -84,7 +84,7 @@ TEST_F(MonitoredRun, ReplacesStragglerWithoutLosingAStep) {
   EXPECT_EQ(state().plan().devices, (std::vector<std::string>{"a0", "s0"}));
   Steps(50);
   EXPECT_THAT(run_->EventsNamed("Straggler"), SizeIs(1));
-  EXPECT_THAT(run_->Alternatives(), SizeIs(2)) << "nothing drifts any more";
+  EXPECT_THAT(run_->Alternatives(), SizeIs(2)) << "nothing is slow any more";
 }
 
 TEST_F(MonitoredRun, ThePlannerHearsOfThePlanInForceAndItsDoubtStartsTheCountAgain) {
@@ -130,7 +130,7 @@ TEST_F(MonitoredRun, NothingMovesForTheLastStepsOfARun) {
   EXPECT_THAT(Of<SendStop>(run_->all), IsEmpty());
 }
 
-TEST_F(MonitoredRun, APlanThatNoSpareCouldKeepUpWithIsForgottenWhenTheDriftEnds) {
+TEST_F(MonitoredRun, APlanThatNoSpareCouldKeepUpWithIsForgottenWhenTheSlowdownEnds) {
   Start(WithSpare());
   Steps(10);
   Steps(6, 1.2, 1, 1.8);

@@ -38,8 +38,8 @@ bool SlowdownDetector::Subject::Count(bool bad, bool good, int steps) {
   return true;
 }
 
-std::vector<Drift> SlowdownDetector::Observe(const StepTime& step, std::span<const StageLoad> stages, std::span<const LinkLoad> links) {
-  std::vector<Drift> found;
+std::vector<Slowdown> SlowdownDetector::Observe(const StepTime& step, std::span<const StageLoad> stages, std::span<const LinkLoad> links) {
+  std::vector<Slowdown> found;
   if (++steps_seen_ <= options_.warm_up_steps || !(step.seconds > 0)) return found;
   JudgeStages(step, stages, found);
   for (const LinkLoad& link : links) JudgeLink(step, link, found);
@@ -50,7 +50,7 @@ bool SlowdownDetector::Explains(double lost_s, const StepTime& step) const {
   return step.seconds >= options_.min_step_slowdown * step.predicted_s && lost_s >= options_.min_share_of_step * step.seconds;
 }
 
-void SlowdownDetector::JudgeStages(const StepTime& step, std::span<const StageLoad> stages, std::vector<Drift>& found) {
+void SlowdownDetector::JudgeStages(const StepTime& step, std::span<const StageLoad> stages, std::vector<Slowdown>& found) {
   const auto judged = std::count_if(stages.begin(), stages.end(), [](const StageLoad& stage) { return stage.expected_s > 0; });
   if (judged < 2) return;
   for (size_t i = 0; i < stages.size(); ++i) {
@@ -65,24 +65,24 @@ void SlowdownDetector::JudgeStages(const StepTime& step, std::span<const StageLo
                        options_.steps)) {
       continue;
     }
-    Drift drift{.kind = Drift::Kind::kStraggler,
-                .device = stage.device,
-                .measured = stage.busy_s,
-                .planned = stage.expected_s,
-                .recovered = !subject.slow};
+    Slowdown slowdown{.kind = Slowdown::Kind::kStraggler,
+                      .device = stage.device,
+                      .measured = stage.busy_s,
+                      .planned = stage.expected_s,
+                      .recovered = !subject.slow};
     if (subject.slow) {
-      drift.message = absl::StrFormat(
+      slowdown.message = absl::StrFormat(
           "%s on %s has been busy for %.3g s a step where the plan counts on %.3g s (%.1f times), for %d steps; the others stand at "
           "%.1f times",
           stage.place, stage.device, stage.busy_s, stage.expected_s, stage.busy_s / stage.expected_s, options_.steps, norm);
     } else {
-      drift.message = absl::StrFormat("%s on %s is back at %.3g s a step", stage.place, stage.device, stage.busy_s);
+      slowdown.message = absl::StrFormat("%s on %s is back at %.3g s a step", stage.place, stage.device, stage.busy_s);
     }
-    found.push_back(std::move(drift));
+    found.push_back(std::move(slowdown));
   }
 }
 
-void SlowdownDetector::JudgeLink(const StepTime& step, const LinkLoad& link, std::vector<Drift>& found) {
+void SlowdownDetector::JudgeLink(const StepTime& step, const LinkLoad& link, std::vector<Slowdown>& found) {
   if (!(link.planned_bytes_per_s > 0)) return;
   Subject& subject = links_[{link.src, link.dst}];
   if (!(link.bytes_per_s > 0)) {
@@ -95,26 +95,26 @@ void SlowdownDetector::JudgeLink(const StepTime& step, const LinkLoad& link, std
   const double busy_s = link.bytes / link.bytes_per_s;
   const bool matters = Explains(busy_s - link.bytes / usual, step);
   if (!subject.Count(share < options_.link_share && matters, share > options_.link_recovery, options_.steps)) return;
-  Drift drift{.kind = Drift::Kind::kLink,
-              .device = link.src,
-              .peer = link.dst,
-              .measured = link.bytes_per_s,
-              .planned = link.planned_bytes_per_s,
-              .recovered = !subject.slow};
+  Slowdown slowdown{.kind = Slowdown::Kind::kLink,
+                    .device = link.src,
+                    .peer = link.dst,
+                    .measured = link.bytes_per_s,
+                    .planned = link.planned_bytes_per_s,
+                    .recovered = !subject.slow};
   if (subject.slow) {
     const std::string of_messages = usual < link.planned_bytes_per_s ? absl::StrFormat(", %.3g MB/s for such messages", 1e-6 * usual) : "";
-    drift.message = absl::StrFormat(
+    slowdown.message = absl::StrFormat(
         "the link %s -> %s has carried %.3g MB/s where the plan counts on %.3g MB/s%s (%.0f %%), for %d steps; it is busy for %.3g s of a "
         "step of %.3g s",
         link.src, link.dst, 1e-6 * link.bytes_per_s, 1e-6 * link.planned_bytes_per_s, of_messages, 100 * share, options_.steps, busy_s,
         step.seconds);
   } else {
-    drift.message = absl::StrFormat("the link %s -> %s is back at %.3g MB/s", link.src, link.dst, 1e-6 * link.bytes_per_s);
+    slowdown.message = absl::StrFormat("the link %s -> %s is back at %.3g MB/s", link.src, link.dst, 1e-6 * link.bytes_per_s);
   }
-  found.push_back(std::move(drift));
+  found.push_back(std::move(slowdown));
 }
 
-bool SlowdownDetector::drifting() const { return AnySlow(stages_) || AnySlow(links_); }
+bool SlowdownDetector::any_slow() const { return AnySlow(stages_) || AnySlow(links_); }
 
 bool SlowdownDetector::quiet() const {
   const auto calm = [](const auto& entry) { return !entry.second.slow && entry.second.streak == 0; };

@@ -41,7 +41,7 @@ struct StepTime {
   double predicted_s = 0;  // by the plan; 0: unknown, then any step suffers
 };
 
-struct Drift {
+struct Slowdown {
   enum class Kind : uint8_t { kStraggler, kLink };
   Kind kind = Kind::kStraggler;
   std::string device;   // the straggler, or the link's sender
@@ -68,11 +68,11 @@ class SlowdownDetector {
   explicit SlowdownDetector(const Options& options) : options_(options) {}
 
   // One step of the plan in force, all of its stages and links. Returns what begins or ends with it.
-  std::vector<Drift> Observe(const StepTime& step, std::span<const StageLoad> stages, std::span<const LinkLoad> links);
+  std::vector<Slowdown> Observe(const StepTime& step, std::span<const StageLoad> stages, std::span<const LinkLoad> links);
 
   // No finding is in force and none is on its way.
   bool quiet() const;
-  bool drifting() const;  // a finding is in force
+  bool any_slow() const;  // a finding is in force
   bool IsSlow(const std::string& device) const;
   bool IsSlow(const std::string& src, const std::string& dst) const;
   // Of the last step: busy over expected, against the other stages. 1 for devices that were not judged.
@@ -89,8 +89,8 @@ class SlowdownDetector {
   };
   // Whether the step suffers, and so many seconds of it are much of why.
   bool Explains(double lost_s, const StepTime& step) const;
-  void JudgeStages(const StepTime& step, std::span<const StageLoad> stages, std::vector<Drift>& found);
-  void JudgeLink(const StepTime& step, const LinkLoad& link, std::vector<Drift>& found);
+  void JudgeStages(const StepTime& step, std::span<const StageLoad> stages, std::vector<Slowdown>& found);
+  void JudgeLink(const StepTime& step, const LinkLoad& link, std::vector<Slowdown>& found);
 
   Options options_;
   int steps_seen_ = 0;

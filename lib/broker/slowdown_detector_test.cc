@@ -16,7 +16,7 @@ constexpr double kStep = 1.0;
 
 // Three stages that the plan expects at 0.4 s each, and a link that needs 0.2 s of a step.
 struct DriftingRun {
-  std::vector<Drift> Step(std::vector<double> busy, double bytes_per_s = 1e6, double step_seconds = kStep) {
+  std::vector<Slowdown> Step(std::vector<double> busy, double bytes_per_s = 1e6, double step_seconds = kStep) {
     std::vector<StageLoad> stages;
     for (size_t i = 0; i < busy.size(); ++i) {
       stages.push_back(
@@ -25,10 +25,10 @@ struct DriftingRun {
     const LinkLoad link{.src = "a", .dst = "b", .bytes = 2e5, .bytes_per_s = bytes_per_s, .planned_bytes_per_s = 1e6};
     return watch.Observe({step_seconds, predicted_s}, stages, {&link, 1});
   }
-  std::vector<Drift> Steps(int count, const std::vector<double>& busy, double bytes_per_s = 1e6) {
-    std::vector<Drift> all;
+  std::vector<Slowdown> Steps(int count, const std::vector<double>& busy, double bytes_per_s = 1e6) {
+    std::vector<Slowdown> all;
     for (int i = 0; i < count; ++i) {
-      for (Drift& drift : Step(busy, bytes_per_s)) all.push_back(std::move(drift));
+      for (Slowdown& slowdown : Step(busy, bytes_per_s)) all.push_back(std::move(slowdown));
     }
     return all;
   }
@@ -45,10 +45,10 @@ TEST(SlowdownDetectorTest, ReportsStragglerOnceUntilItRecovers) {
   EXPECT_TRUE(run.watch.quiet());
   EXPECT_THAT(run.Steps(4, kOneSlow), IsEmpty());
   EXPECT_FALSE(run.watch.quiet());
-  EXPECT_FALSE(run.watch.drifting());
-  const std::vector<Drift> found = run.Steps(50, kOneSlow);
+  EXPECT_FALSE(run.watch.any_slow());
+  const std::vector<Slowdown> found = run.Steps(50, kOneSlow);
   ASSERT_THAT(found, SizeIs(1));
-  EXPECT_EQ(found[0].kind, Drift::Kind::kStraggler);
+  EXPECT_EQ(found[0].kind, Slowdown::Kind::kStraggler);
   EXPECT_EQ(found[0].device, "b");
   EXPECT_DOUBLE_EQ(found[0].measured, 0.8);
   EXPECT_DOUBLE_EQ(found[0].planned, 0.4);
@@ -57,11 +57,11 @@ TEST(SlowdownDetectorTest, ReportsStragglerOnceUntilItRecovers) {
   EXPECT_FALSE(run.watch.IsSlow("a"));
   EXPECT_NEAR(run.watch.SlownessOf("b"), 2, 0.05);
 
-  const std::vector<Drift> over = run.Steps(10, kWell);
+  const std::vector<Slowdown> over = run.Steps(10, kWell);
   ASSERT_THAT(over, SizeIs(1));
   EXPECT_TRUE(over[0].recovered);
   EXPECT_THAT(over[0].message, HasSubstr("stage 1 on b is back"));
-  EXPECT_FALSE(run.watch.drifting());
+  EXPECT_FALSE(run.watch.any_slow());
   EXPECT_THAT(run.Steps(5, kOneSlow), SizeIs(1));
 }
 
@@ -126,9 +126,9 @@ TEST(SlowdownDetectorTest, ALinkThatLosesLittleOfTheStepDoesNotExplainIt) {
 TEST(SlowdownDetectorTest, ADegradedLinkIsReportedWithItsFigures) {
   DriftingRun run;
   run.Steps(10, kWell);
-  const std::vector<Drift> found = run.Steps(30, kWell, 0.3e6);
+  const std::vector<Slowdown> found = run.Steps(30, kWell, 0.3e6);
   ASSERT_THAT(found, SizeIs(1));
-  EXPECT_EQ(found[0].kind, Drift::Kind::kLink);
+  EXPECT_EQ(found[0].kind, Slowdown::Kind::kLink);
   EXPECT_EQ(found[0].device, "a");
   EXPECT_EQ(found[0].peer, "b");
   EXPECT_DOUBLE_EQ(found[0].measured, 0.3e6);
@@ -136,7 +136,7 @@ TEST(SlowdownDetectorTest, ADegradedLinkIsReportedWithItsFigures) {
   EXPECT_THAT(found[0].message, AllOf(HasSubstr("the link a -> b"), HasSubstr("0.3 MB/s"), HasSubstr("1 MB/s"), HasSubstr("30 %")));
   EXPECT_THAT(run.Steps(10, kWell, 0.7e6), IsEmpty()) << "better, but not well";
   EXPECT_TRUE(run.watch.IsSlow("a", "b"));
-  const std::vector<Drift> over = run.Steps(10, kWell, 0.95e6);
+  const std::vector<Slowdown> over = run.Steps(10, kWell, 0.95e6);
   ASSERT_THAT(over, SizeIs(1));
   EXPECT_TRUE(over[0].recovered);
 }
