@@ -36,8 +36,8 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-// The name of the line between two devices, by source and destination.
-using Lines = std::map<std::pair<std::string, std::string>, std::string>;
+// The name of the link between two devices that a topology names, by source and destination.
+using LinkNames = std::map<std::pair<std::string, std::string>, std::string>;
 
 struct StepRecord {
   int64_t step = 0;

@@ -32,7 +32,7 @@ const Executor& SuspectOf(const std::string& src, const std::string& dst, const 
 
 Measurement::Measurement(const RunOptions& options)
     : expected_(options.expected),
-      lines_(options.lines),
+      link_names_(options.link_names),
       waits_for_executors_(options.waits_for_executors),
       executor_timeout_s_(options.executor_timeout_s),
       profiles_(options.known_profiles),
@@ -69,15 +69,15 @@ Measurement::Next Measurement::MeasureNext(bool after_run, const ExecutorSet& ex
     Calibrate(name, queue);
     return Next::kCalibrates;
   }
-  // The first pair of devices speaks for all that the same wire joins. A device with the data comes first: of machines that join it is
-  // the one where the broker is, so that what cannot be reached from there is at fault.
-  const std::set<Wire> measured = MeasuredWires(executors);
+  // The first pair of devices speaks for all that the same shared link joins. A device with the data comes first: of machines that join it
+  // is the one where the broker is, so that what cannot be reached from there is at fault.
+  const std::set<SharedLink> measured = MeasuredLinks(executors);
   std::vector<std::string> names;
   for (const auto& [name, executor] : executors.present()) names.push_back(name);
   std::stable_partition(names.begin(), names.end(), [&](const std::string& name) { return executors.HasData(name); });
   for (const std::string& src : names) {
     for (const std::string& dst : names) {
-      if (src == dst || measured.contains(WireOf(src, dst, executors))) continue;
+      if (src == dst || measured.contains(SharedLinkOf(src, dst, executors))) continue;
       queue.ArmTimer(kProbeSeconds, absl::StrFormat("probe of the link %s -> %s", src, dst));
       Probe(src, dst, queue);
       return Next::kProbes;
@@ -171,13 +171,13 @@ bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiner
     Calibrate(name, queue);
     return false;
   }
-  const std::set<Wire> measured = MeasuredWires(executors);
+  const std::set<SharedLink> measured = MeasuredLinks(executors);
   std::vector<std::pair<std::string, std::string>> from_stages;
   for (const auto& [src, sender] : executors.present()) {
     for (const auto& [dst, receiver] : executors.present()) {
       const bool concerned =
           std::count(late_joiners.begin(), late_joiners.end(), src) + std::count(late_joiners.begin(), late_joiners.end(), dst) > 0;
-      if (src == dst || !concerned || measured.contains(WireOf(src, dst, executors))) continue;
+      if (src == dst || !concerned || measured.contains(SharedLinkOf(src, dst, executors))) continue;
       if (plan.Uses(src)) {
         from_stages.emplace_back(src, dst);
         continue;
@@ -196,15 +196,16 @@ bool Measurement::MeasureLateJoiners(const std::vector<std::string>& late_joiner
   return true;
 }
 
-Measurement::Wire Measurement::WireOf(const std::string& src, const std::string& dst, const ExecutorSet& executors) const {
-  const auto line = lines_.find({src, dst});
-  return line != lines_.end() ? Wire("line", line->second, "") : Wire("sites", executors.SiteOf(src), executors.SiteOf(dst));
+Measurement::SharedLink Measurement::SharedLinkOf(const std::string& src, const std::string& dst, const ExecutorSet& executors) const {
+  const auto named = link_names_.find({src, dst});
+  return named != link_names_.end() ? SharedLink("line", named->second, "")
+                                    : SharedLink("sites", executors.SiteOf(src), executors.SiteOf(dst));
 }
 
 const Link* Measurement::LinkBetween(const std::string& src, const std::string& dst, const ExecutorSet& executors) const {
-  const Wire wire = WireOf(src, dst, executors);
-  const auto found =
-      std::find_if(links_.begin(), links_.end(), [&](const Link& link) { return WireOf(link.src, link.dst, executors) == wire; });
+  const SharedLink shared_link = SharedLinkOf(src, dst, executors);
+  const auto found = std::find_if(links_.begin(), links_.end(),
+                                  [&](const Link& link) { return SharedLinkOf(link.src, link.dst, executors) == shared_link; });
   return found == links_.end() ? nullptr : &*found;
 }
 
@@ -213,10 +214,10 @@ void Measurement::SetRate(const std::string& src, const std::string& dst, double
   if (link != nullptr) links_[static_cast<size_t>(link - links_.data())].bytes_per_s = bytes_per_s;
 }
 
-std::set<Measurement::Wire> Measurement::MeasuredWires(const ExecutorSet& executors) const {
-  std::set<Wire> measured;
+std::set<Measurement::SharedLink> Measurement::MeasuredLinks(const ExecutorSet& executors) const {
+  std::set<SharedLink> measured;
   for (const Link& link : links_) {
-    if (executors.IsPresent(link.src) && executors.IsPresent(link.dst)) measured.insert(WireOf(link.src, link.dst, executors));
+    if (executors.IsPresent(link.src) && executors.IsPresent(link.dst)) measured.insert(SharedLinkOf(link.src, link.dst, executors));
   }
   return measured;
 }

@@ -6,7 +6,7 @@
 //
 //   state         event                                       next          verdict, action
 //   kIdle         MeasureNext, a device is not known          kCalibrating  kCalibrates; StartCalibration
-//   kIdle         MeasureNext, a wire is not known            kProbing      kProbes; StartLinkProbe
+//   kIdle         MeasureNext, a shared link is not known     kProbing      kProbes; StartLinkProbe
 //   kIdle         MeasureNext, all is known                   kIdle         kDone
 //   kCalibrating  MeasureNext                                 kCalibrating  kCalibrates
 //   kProbing      MeasureNext, before the next plan           kProbing      kWaits
@@ -47,8 +47,8 @@ class Measurement {
     std::string device;    // kRejects
     std::string sentence;  // kFails, kRejects: why
   };
-  // A link between two sites, or inside one, is one resource for all that use it; so is a line.
-  using Wire = std::tuple<std::string, std::string, std::string>;
+  // A link between two sites, or inside one, is one resource for all that use it; so is a link with a name.
+  using SharedLink = std::tuple<std::string, std::string, std::string>;
 
   explicit Measurement(const RunOptions& options);
   void Adopt(std::map<std::string, std::string> profiles, std::vector<Link> links);
@@ -77,13 +77,13 @@ class Measurement {
   // On the ways from stages to late joiners nothing can be measured before the stages stop: the way back stands in for some of them.
   bool has_assumed_links() const { return !assumed_links_.empty(); }
 
-  Wire WireOf(const std::string& src, const std::string& dst, const ExecutorSet& executors) const;
+  SharedLink SharedLinkOf(const std::string& src, const std::string& dst, const ExecutorSet& executors) const;
   // The measurement that speaks for a pair; null: none.
   const Link* LinkBetween(const std::string& src, const std::string& dst, const ExecutorSet& executors) const;
   void SetRate(const std::string& src, const std::string& dst, double bytes_per_s, const ExecutorSet& executors);
 
  private:
-  std::set<Wire> MeasuredWires(const ExecutorSet& executors) const;
+  std::set<SharedLink> MeasuredLinks(const ExecutorSet& executors) const;
   void Calibrate(const std::string& device, ActionQueue& queue);
   void Probe(const std::string& src, const std::string& dst, ActionQueue& queue);
   bool PauseBeforeNextProbe(const std::string& src, const std::string& dst, const std::string& why, int64_t last_step, ActionQueue& queue);
@@ -94,7 +94,7 @@ class Measurement {
   };
 
   std::set<std::string> expected_;
-  Lines lines_;
+  LinkNames link_names_;
   bool waits_for_executors_ = false;
   double executor_timeout_s_ = 0;
 

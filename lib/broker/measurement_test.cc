@@ -49,7 +49,7 @@ class MeasurementTest : public ::testing::Test {
   ActionQueue queue_;
 };
 
-TEST_F(MeasurementTest, CalibratesOneAfterTheOtherThenProbesEachWire) {
+TEST_F(MeasurementTest, CalibratesOneAfterTheOtherThenProbesEachSharedLink) {
   Start({}, {"a0", "b0", "b1"});
   EXPECT_EQ(MeasureNext(), Next::kCalibrates);
   EXPECT_EQ(measurement_->calibrating(), "a0");
@@ -86,11 +86,11 @@ TEST_F(MeasurementTest, LossOfItsSubjectEndsAMeasurement) {
   }
 }
 
-TEST_F(MeasurementTest, LinesAndSitesAreEachOneWire) {
-  Start({.lines = {{{"a0", "b1"}, "cable"}}}, {"a0", "b0", "b1"});
-  EXPECT_EQ(measurement_->WireOf("a0", "b0", *executors_), measurement_->WireOf("a0", "b0", *executors_));
-  EXPECT_NE(measurement_->WireOf("a0", "b0", *executors_), measurement_->WireOf("a0", "b1", *executors_));
-  EXPECT_NE(measurement_->WireOf("a0", "b0", *executors_), measurement_->WireOf("b0", "a0", *executors_));
+TEST_F(MeasurementTest, NamedLinksAndSitesAreEachOneSharedLink) {
+  Start({.link_names = {{{"a0", "b1"}, "cable"}}}, {"a0", "b0", "b1"});
+  EXPECT_EQ(measurement_->SharedLinkOf("a0", "b0", *executors_), measurement_->SharedLinkOf("a0", "b0", *executors_));
+  EXPECT_NE(measurement_->SharedLinkOf("a0", "b0", *executors_), measurement_->SharedLinkOf("a0", "b1", *executors_));
+  EXPECT_NE(measurement_->SharedLinkOf("a0", "b0", *executors_), measurement_->SharedLinkOf("b0", "a0", *executors_));
   measurement_->Learn({.src = "b0", .dst = "a0", .bytes_per_s = 5});
   ASSERT_NE(measurement_->LinkBetween("b1", "a0", *executors_), nullptr) << "b0 speaks for its site";
   measurement_->SetRate("b1", "a0", 3, *executors_);

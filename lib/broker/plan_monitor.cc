@@ -31,7 +31,7 @@ void Remember(double value, size_t most, std::deque<double>& values) {
 
 }  // namespace
 
-void PlanMonitor::Begin(const RunPlan& plan, const FiguresOf& figures_of, const SharesWire& shares_wire) {
+void PlanMonitor::Begin(const RunPlan& plan, const FiguresOf& figures_of, const SharesLink& shares_link) {
   *this = PlanMonitor();
   plan_ = plan;
   for (const plan::Link& link : plan.plan.links) {
@@ -51,11 +51,11 @@ void PlanMonitor::Begin(const RunPlan& plan, const FiguresOf& figures_of, const 
   for (WatchedLink& link : links_) {
     double most_bytes = 0;
     for (const WatchedLink& other : links_) {
-      if (!shares_wire({link.src, link.dst}, {other.src, other.dst})) continue;
+      if (!shares_link({link.src, link.dst}, {other.src, other.dst})) continue;
       ++link.sharers;
       most_bytes = std::max(most_bytes, other.bytes);
     }
-    // Labels that wait behind activations on one wire measure the queue, not the wire; the activations do that.
+    // Labels that wait behind activations on one shared link measure the queue, not the link; the activations do that.
     if (link.bytes < kMinShareOfLink * most_bytes) continue;
     representative_.emplace(link.src, link.dst);
     const LinkFigures figures = figures_of(link.src, link.dst);

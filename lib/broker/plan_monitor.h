@@ -32,9 +32,9 @@ class PlanMonitor {
     double bytes_per_s = 0, rtt_s = 0;
   };
   using FiguresOf = std::function<LinkFigures(const std::string& src, const std::string& dst)>;
-  // Two links that share one wire, by their devices.
-  using SharesWire = std::function<bool(const std::pair<std::string, std::string>&, const std::pair<std::string, std::string>&)>;
-  void Begin(const RunPlan& plan, const FiguresOf& figures_of, const SharesWire& shares_wire);
+  // Two links that share one physical link, by their devices.
+  using SharesLink = std::function<bool(const std::pair<std::string, std::string>&, const std::pair<std::string, std::string>&)>;
+  void Begin(const RunPlan& plan, const FiguresOf& figures_of, const SharesLink& shares_link);
 
   // In any order; a step is judged when all of its parts are there.
   std::vector<Slowdown> On(const StageMeasured& event);
@@ -56,13 +56,13 @@ class PlanMonitor {
   // As a planner must know it to weigh a move that costs move_s.
   CurrentPlan CurrentPlanAt(int64_t last_step, int64_t total_steps, double move_s) const;
 
-  // Links of the plan that send enough for the rate they get to be that of their wire.
+  // Links of the plan that send enough for the rate they get to be that of their shared link.
   const LinkSet& representative_links() const { return representative_; }
 
   bool any_slow() const { return detector_.any_slow(); }
   // Devices that now take so many times as long as the plan in force counts on; without those that are well.
   std::map<std::string, double> Slowness() const;
-  // Links of the plan that are slow: the rate of the whole wire, from what this pair got of it.
+  // Links of the plan that are slow: the rate of the whole shared link, from what this pair got of it.
   std::map<std::pair<std::string, std::string>, double> SlowLinks() const;
   bool AnyStraggler() const { return !Slowness().empty(); }
 
@@ -77,7 +77,7 @@ class PlanMonitor {
     double message_bytes = 0;         // of the smallest sort of its messages, bytes over micro-batches; 0: not known
     double usual_bytes_per_s = 0;     // LinkLoad
     double planned_bytes_per_s = 0;   // this pair's share; 0: what it measures says little, and is not judged
-    int sharers = 0;                  // of its wire, itself among them
+    int sharers = 0;                  // of its shared link, itself among them
     double measured_bytes_per_s = 0;  // the newest
     int64_t samples = 0;
   };

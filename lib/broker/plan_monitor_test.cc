@@ -17,11 +17,11 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// a sends labels and b activations to c, over one wire; the planner counts on 1 MB/s of it for each. A step is to take a second and takes
-// more.
-class SharedWire : public ::testing::Test {
+// a sends labels and b activations to c, over one shared link; the planner counts on 1 MB/s of it for each. A step is to take a second and
+// takes more.
+class SharedLinkTest : public ::testing::Test {
  protected:
-  SharedWire() {
+  SharedLinkTest() {
     RunPlan plan = testing::PlanOn({"a", "b", "c"}, {0.5, 0.5, 0.5});
     plan.plan.predicted_step_seconds = 1;
     plan.plan.links = {testing::Between(plan, 0, 2, {.bytes = 4'000}), testing::Between(plan, 1, 2, {.bytes = 500'000})};
@@ -52,12 +52,12 @@ class SharedWire : public ::testing::Test {
   int64_t step_ = 0;
 };
 
-TEST_F(SharedWire, WhatSendsLittleMeasuresTheQueueAndIsNotJudged) {
+TEST_F(SharedLinkTest, WhatSendsLittleMeasuresTheQueueAndIsNotJudged) {
   EXPECT_THAT(Steps(50, 2e3, 1e6), IsEmpty());
   EXPECT_EQ(plan_monitor_.representative_links(), (PlanMonitor::LinkSet{{"b", "c"}}));
 }
 
-TEST_F(SharedWire, WhatSendsMostSaysThatTheWireHasDegraded) {
+TEST_F(SharedLinkTest, WhatSendsMostSaysThatTheLinkHasDegraded) {
   Steps(10, 1e6, 1e6);
   const std::vector<Slowdown> found = Steps(10, 2e3, 0.3e6);
   ASSERT_THAT(found, SizeIs(1));
@@ -65,7 +65,7 @@ TEST_F(SharedWire, WhatSendsMostSaysThatTheWireHasDegraded) {
   EXPECT_EQ(found[0].peer, "c");
 }
 
-TEST_F(SharedWire, AnOldMeasurementIsNoNewEvidence) {
+TEST_F(SharedLinkTest, AnOldMeasurementIsNoNewEvidence) {
   Steps(10, 1e6, 1e6);
   Steps(1, 1e6, 0.3e6);
   const int64_t last = step_;

@@ -25,12 +25,12 @@ void Replanner::BeginEpoch(const RunPlan& plan, const Measurement& measurement, 
     return link == nullptr ? PlanMonitor::LinkFigures() : PlanMonitor::LinkFigures{link->bytes_per_s, link->rtt_s};
   };
   // Inside a site every device has a port of its own.
-  const auto shares_wire = [&](const Ends& a, const Ends& b) {
-    const Measurement::Wire wire = measurement.WireOf(a.first, a.second, executors);
-    const bool ports = std::get<0>(wire) == "sites" && std::get<1>(wire) == std::get<2>(wire);
-    return measurement.WireOf(b.first, b.second, executors) == wire && (!ports || a.first == b.first || a.second == b.second);
+  const auto shares_link = [&](const Ends& a, const Ends& b) {
+    const Measurement::SharedLink shared_link = measurement.SharedLinkOf(a.first, a.second, executors);
+    const bool ports = std::get<0>(shared_link) == "sites" && std::get<1>(shared_link) == std::get<2>(shared_link);
+    return measurement.SharedLinkOf(b.first, b.second, executors) == shared_link && (!ports || a.first == b.first || a.second == b.second);
   };
-  monitor_.Begin(plan, figures_of, shares_wire);
+  monitor_.Begin(plan, figures_of, shares_link);
   state_ = State::kMonitoring;
 }
 

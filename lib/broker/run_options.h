@@ -49,8 +49,8 @@ struct RunOptions {
   // Measured before: executors and links that these cover are not measured again.
   std::map<std::string, std::string> known_profiles;
   std::vector<Link> known_links;
-  // Directed pairs of devices that are not joined by the link of their sites but by a line of this name, theirs alone or shared with some.
-  Lines lines;
+  // Directed pairs of devices that are not joined by the link of their sites but by a link of this name, theirs alone or shared with some.
+  LinkNames link_names;
   // What must survive a restart of the broker; see journal.h.
   uint32_t last_epoch = 0;
   std::set<std::string> gone;  // executors whose processes are known to have ended: an adopted epoch does not wait for them

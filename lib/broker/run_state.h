@@ -7,7 +7,7 @@
 //   kGathering    waits until every expected executor has joined, or the shell says enough have (JoinTimeout); again where one was lost
 //                 while the others were measured, or while the first plan was made; and where all that have the data were lost later
 //   kCalibrating  one executor after the other measures its ops, alone on its machine
-//   kProbing      one pair of devices measures each link: of every ordered pair of sites, and of every line between devices
+//   kProbing      one pair of devices measures each link: of every ordered pair of sites, and of every link with a name between devices
 //   kPlanning     the scheduler has been asked for a plan
 //   kLoading      the plan's executors build their stages and restore
 //   kRunning      steps are being made
@@ -88,10 +88,10 @@ class RunState {
   const std::map<std::string, Executor>& executors() const { return executors_.present(); }
   const std::map<std::string, std::string>& profiles() const { return measurement_.profiles(); }
   const std::vector<Link>& links() const { return measurement_.links(); }
-  const Lines& lines() const { return options_.lines; }
+  const LinkNames& link_names() const { return options_.link_names; }
   std::string codec_limit() const { return codecs_.limit(); }  // as RequestPlan has it
   const CodecLimits& codec_limits() const { return codecs_.limits(); }
-  // Links, by their devices, whose measured rate is that of their wire; the others' is that of the queue of what they share it with.
+  // Links, by their devices, whose measured rate is that of their shared link; the others' is that of the queue of what they share it with.
   const PlanMonitor::LinkSet& representative_links() const { return replanner_.monitor().representative_links(); }
 
  private:

@@ -42,7 +42,7 @@ TEST(RunStatePreparationTest, AnnouncesArrivalsWhileWaitingForExecutors) {
 TEST(RunStatePreparationTest, LinesBetweenDevicesAreMeasuredBesideTheLinksOfTheirSites) {
   RunOptions options = Options({"a0", "a1", "b0", "b1"});
   // One line of a0 and b0 both ways; one from a1 to site b.
-  options.lines = {{{"a0", "b0"}, "leased"}, {{"b0", "a0"}, "leased back"}, {{"a1", "b0"}, "uplink"}, {{"a1", "b1"}, "uplink"}};
+  options.link_names = {{{"a0", "b0"}, "leased"}, {{"b0", "a0"}, "leased back"}, {{"a1", "b0"}, "uplink"}, {{"a1", "b1"}, "uplink"}};
   RunStateHarness run(options, {"a0", "b0"});
   for (const char* name : {"a0", "a1", "b0", "b1"}) run.Join(name);
   EXPECT_EQ(run.state.phase(), Phase::kRunning);
@@ -54,7 +54,7 @@ TEST(RunStatePreparationTest, LinesBetweenDevicesAreMeasuredBesideTheLinksOfThei
 
 TEST(RunStatePreparationTest, WhatIsKnownOfLinesIsNotMeasuredAgain) {
   RunOptions options = Options({"a0", "b0"});
-  options.lines = {{{"a0", "b0"}, "leased"}};
+  options.link_names = {{{"a0", "b0"}, "leased"}};
   options.known_profiles = {{"a0", "{}"}, {"b0", "{}"}};
   options.known_links = {{.src = "a0", .dst = "b0", .bytes_per_s = 1}};
   RunStateHarness run(options, {"a0", "b0"});

@@ -188,7 +188,7 @@ class Preparation {
       run_options_.executor_timeout_s = flags_.executor_timeout_seconds;
     }
     if (job_.spec.placement.min_memory.has_value()) run_options_.min_executor_memory_bytes = job_.spec.placement.min_memory->bytes;
-    if (links_.has_value()) run_options_.lines = LinesOf(*links_);
+    if (links_.has_value()) run_options_.link_names = LinkNamesOf(*links_);
     if (flags_.profiles_file.empty()) return absl::OkStatus();
     return AddKnownProfiles(flags_.profiles_file, job_, links_, run_options_);
   }

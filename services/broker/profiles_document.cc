@@ -50,8 +50,8 @@ class DocumentWriter {
       for (const std::string& dst : devices_) {
         if (src == dst) continue;
         const Ends ends(src, dst);
-        const auto line = state_.lines().find(ends);
-        if (line != state_.lines().end()) {
+        const auto line = state_.link_names().find(ends);
+        if (line != state_.link_names().end()) {
           if (const auto link = MeasuredOf(line->second)) document["links"].push_back(Entry(ends, *link, line->second));
         } else {
           sites_done.emplace(Ends(site_of_.at(src), site_of_.at(dst)), ends);
@@ -85,8 +85,8 @@ class DocumentWriter {
   std::optional<broker::Link> MeasuredOf(const std::string& line) const {
     std::optional<broker::Link> all;
     for (const broker::Link& link : state_.links()) {
-      const auto found = state_.lines().find({link.src, link.dst});
-      if (found != state_.lines().end() && found->second == line) Add(link, all);
+      const auto found = state_.link_names().find({link.src, link.dst});
+      if (found != state_.link_names().end() && found->second == line) Add(link, all);
     }
     return all;
   }
@@ -96,7 +96,7 @@ class DocumentWriter {
     std::optional<broker::Link> here, lost;
     for (const broker::Link& link : state_.links()) {
       const auto src = site_of_.find(link.src), dst = site_of_.find(link.dst);
-      if (src == site_of_.end() || dst == site_of_.end() || state_.lines().contains({link.src, link.dst})) continue;
+      if (src == site_of_.end() || dst == site_of_.end() || state_.link_names().contains({link.src, link.dst})) continue;
       if (Ends(src->second, dst->second) != sites) continue;
       Add(link, profiles_.contains(link.src) && profiles_.contains(link.dst) ? here : lost);
     }
@@ -111,9 +111,9 @@ class DocumentWriter {
 
 }  // namespace
 
-broker::Lines LinesOf(const job::LinkTable& links) {
+broker::LinkNames LinkNamesOf(const job::LinkTable& links) {
   const auto& sites = links.topology().spec.sites;
-  broker::Lines lines;
+  broker::LinkNames names;
   for (const job::LinkTable::Place& from : links.devices()) {
     for (const job::LinkTable::Place& to : links.devices()) {
       if (from.device.name == to.device.name) continue;
@@ -122,12 +122,12 @@ broker::Lines LinesOf(const job::LinkTable& links) {
       const std::string of_sites = absl::StrCat("link:", sites[from.site].name, "->", sites[to.site].name);
       for (const job::LinkResource& resource : link->path) {
         if (absl::StartsWith(resource.name, "link:") && resource.name != of_sites) {
-          lines[{from.device.name, to.device.name}] = resource.name;
+          names[{from.device.name, to.device.name}] = resource.name;
         }
       }
     }
   }
-  return lines;
+  return names;
 }
 
 std::string ProfilesDocument(const std::vector<std::string>& devices, const broker::RunState& state) {
@@ -161,7 +161,7 @@ absl::Status TakeKnownProfiles(const std::string& text, const std::string& backe
     if (!options.known_profiles.contains(link.src) || !options.known_profiles.contains(link.dst)) continue;
     options.known_links.push_back(
         {.src = link.src, .dst = link.dst, .rtt_s = link.rtt_seconds, .bytes_per_s = link.bandwidth_bytes_per_second});
-    if (topology == nullptr && !link.shared_link.empty()) options.lines[{link.src, link.dst}] = link.shared_link;
+    if (topology == nullptr && !link.shared_link.empty()) options.link_names[{link.src, link.dst}] = link.shared_link;
   }
   return absl::OkStatus();
 }

@@ -15,8 +15,8 @@
 
 namespace fusionllm::services {
 
-// The lines of a topology: pairs of devices whose most specific link is not that of their sites.
-broker::Lines LinesOf(const job::LinkTable& links);
+// The names of links of a topology: pairs of devices whose most specific link is not that of their sites.
+broker::LinkNames LinkNamesOf(const job::LinkTable& links);
 
 // `devices`, in this order, with the links that join them. A link of two sites was measured between two devices for all: when one of them
 // is not among `devices`, others of their sites stand for them. Where several pairs of two sites were measured the lower rate and the

@@ -40,7 +40,7 @@ wire::DeviceProfile Device(const std::string& name) {
 }
 
 broker::RunState StateOf(const std::vector<std::string>& devices, std::vector<broker::Link> links) {
-  broker::RunOptions options{.known_links = std::move(links), .lines = LinesOf(Links())};
+  broker::RunOptions options{.known_links = std::move(links), .link_names = LinkNamesOf(Links())};
   for (const std::string& name : devices) options.known_profiles[name] = wire::PrintProfile(Device(name));
   return broker::RunState(options);
 }
@@ -80,10 +80,11 @@ TEST(ProfilesDocument, ASpareThatIsPlannedOverIsNoneAndStaysOneForOtherRuns) {
   EXPECT_TRUE(saved->devices[1].spare);
 }
 
-TEST(ProfilesDocument, LinesOfATopologyAreThosePairsThatTheirSitesDoNotJoin) {
+TEST(ProfilesDocument, LinkNamesOfATopologyAreThosePairsThatTheirSitesDoNotJoin) {
   using Ends = std::pair<std::string, std::string>;
-  EXPECT_THAT(LinesOf(Links()), UnorderedElementsAre(std::pair(Ends("a0", "b0"), "link:a0->b0"), std::pair(Ends("a1", "b0"), "link:a1->b"),
-                                                     std::pair(Ends("a1", "b1"), "link:a1->b")));
+  EXPECT_THAT(LinkNamesOf(Links()),
+              UnorderedElementsAre(std::pair(Ends("a0", "b0"), "link:a0->b0"), std::pair(Ends("a1", "b0"), "link:a1->b"),
+                                   std::pair(Ends("a1", "b1"), "link:a1->b")));
 }
 
 TEST(ProfilesDocument, EveryPairKeepsItsMostSpecificLink) {
@@ -146,7 +147,7 @@ TEST(TakeKnownProfiles, WithoutATopologyEverythingIsAsSaved) {
   ASSERT_TRUE(TakeKnownProfiles(wire::PrintProfiles(saved), "cpu", nullptr, options).ok());
   EXPECT_EQ(*wire::ParseProfile(options.known_profiles["a0"]), saved.devices[0]);
   ASSERT_EQ(options.known_links.size(), 1);
-  EXPECT_EQ(options.lines.at({"a0", "b0"}), "leased");
+  EXPECT_EQ(options.link_names.at({"a0", "b0"}), "leased");
   EXPECT_THAT(std::string(TakeKnownProfiles("{", "cpu", nullptr, options).message()), HasSubstr("profiles"));
 }
 
