@@ -29,9 +29,9 @@ void Interleave(std::vector<DataStageSelector::Reader>& readers) {
 
 }  // namespace
 
-DataStageSelector::DataStageSelector(RequestPlan question, std::vector<Reader> readers, Objective objective)
-    : question_(std::move(question)), readers_(std::move(readers)), objective_(objective) {
-  if (readers_.empty()) readers_.push_back({.name = question_.data_device});
+DataStageSelector::DataStageSelector(RequestPlan request, std::vector<Reader> readers, Objective objective)
+    : request_(std::move(request)), readers_(std::move(readers)), objective_(objective) {
+  if (readers_.empty()) readers_.push_back({.name = request_.data_device});
   Interleave(readers_);
 }
 
@@ -41,7 +41,7 @@ std::optional<RequestPlan> DataStageSelector::Next() {
   if (chosen_.has_value() && (objective_ == Objective::kAnyPlan || reader.priority != chosen_->priority || asked_ >= kMaxCompared))
     return std::nullopt;
   ++asked_;
-  last_ = question_;
+  last_ = request_;
   last_.data_device = reader.name;
   if (reader.is_extra) {
     last_.devices.insert(std::upper_bound(last_.devices.begin(), last_.devices.end(), reader.name), reader.name);
@@ -54,7 +54,7 @@ void DataStageSelector::Planned(RunPlan plan) {
   // Of two that are about equal the one that was asked about first, or noise in the measurements would choose.
   const double cost_s = CostSeconds(plan);
   if (chosen_.has_value() && !(cost_s > 0 && cost_s < (1 - kMinImprovement) * CostSeconds(chosen_->plan))) return;
-  chosen_ = Chosen{.question = last_, .plan = std::move(plan), .priority = readers_[asked_ - 1].priority};
+  chosen_ = Chosen{.request = last_, .plan = std::move(plan), .priority = readers_[asked_ - 1].priority};
 }
 
 void DataStageSelector::Refused(std::string reason, std::string message) {

@@ -29,7 +29,7 @@ class DataStageSelector {
   DataStageSelector() = default;
   // Readers of one priority are asked about in the order given, but one of each site before a second one of any: what ails a device, its
   // memory or its links, mostly ails its neighbours. Without readers the question is asked once, as it is.
-  DataStageSelector(RequestPlan question, std::vector<Reader> readers, Objective objective);
+  DataStageSelector(RequestPlan request, std::vector<Reader> readers, Objective objective);
 
   // The next question; none when nothing is left to ask.
   std::optional<RequestPlan> Next();
@@ -41,9 +41,9 @@ class DataStageSelector {
   void Lost(const std::string& name);
 
   bool has_plan() const { return chosen_.has_value(); }
-  const RunPlan& plan() const { return chosen_->plan; }                        // has_plan()
-  const RequestPlan& question() const { return chosen_->question; }            // which it answers; has_plan()
-  const std::string& reader() const { return chosen_->question.data_device; }  // has_plan()
+  const RunPlan& plan() const { return chosen_->plan; }                       // has_plan()
+  const RequestPlan& request() const { return chosen_->request; }             // which it answers; has_plan()
+  const std::string& reader() const { return chosen_->request.data_device; }  // has_plan()
   std::string DescribeChoice() const;  // of the choice, for people; has_plan(). Empty where there was none to make
 
   // When all were refused.
@@ -58,13 +58,13 @@ class DataStageSelector {
     bool refused = false;
   };
   struct Chosen {
-    RequestPlan question;
+    RequestPlan request;
     RunPlan plan;
     int priority = 0;
   };
   std::string NotAskedAbout() const;
 
-  RequestPlan question_, last_;
+  RequestPlan request_, last_;
   std::vector<Reader> readers_;
   Objective objective_ = Objective::kAnyPlan;
   size_t asked_ = 0;

@@ -89,7 +89,7 @@ TEST(DataStageSelectorTest, AnExtraReaderIsInTheQuestionAboutItselfAlone) {
   choice.Planned({});
   ASSERT_TRUE(choice.has_plan());
   EXPECT_EQ(choice.reader(), "b");
-  EXPECT_THAT(choice.question().devices, ElementsAre("a", "b", "c"));
+  EXPECT_THAT(choice.request().devices, ElementsAre("a", "b", "c"));
 }
 
 TEST(DataStageSelectorTest, WhereAnyPlanWillDoTheFirstIsTaken) {

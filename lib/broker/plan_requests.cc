@@ -35,17 +35,17 @@ RequestPlan PlanRequests::Compose(bool with_spares, const std::map<std::string, 
   return ask;
 }
 
-void PlanRequests::Select(RequestPlan question, DataStageSelector::Objective objective, const std::map<std::string, double>& slowness,
+void PlanRequests::Select(RequestPlan request, DataStageSelector::Objective objective, const std::map<std::string, double>& slowness,
                           const PlanEpoch& epoch, const ExecutorSet& executors, const Measurement& measurement) {
-  std::vector<DataStageSelector::Reader> readers = ReadersFor(question, slowness, epoch, executors, measurement);
+  std::vector<DataStageSelector::Reader> readers = ReadersFor(request, slowness, epoch, executors, measurement);
   // None of those who have the data may train, which the planner says of any of them.
-  if (readers.empty() && !data_devices_.empty()) question.data_device = *data_devices_.begin();
-  selector_ = DataStageSelector(std::move(question), std::move(readers), objective);
+  if (readers.empty() && !data_devices_.empty()) request.data_device = *data_devices_.begin();
+  selector_ = DataStageSelector(std::move(request), std::move(readers), objective);
 }
 
 // That of the first stage as it is, unless it has become slow, else rather one that is no spare; last of all spares that the question
 // leaves out. Of a device that joined meanwhile, and was not measured, the planner knows nothing.
-std::vector<DataStageSelector::Reader> PlanRequests::ReadersFor(const RequestPlan& question, const std::map<std::string, double>& slowness,
+std::vector<DataStageSelector::Reader> PlanRequests::ReadersFor(const RequestPlan& request, const std::map<std::string, double>& slowness,
                                                                 const PlanEpoch& epoch, const ExecutorSet& executors,
                                                                 const Measurement& measurement) const {
   std::vector<DataStageSelector::Reader> readers;
@@ -53,7 +53,7 @@ std::vector<DataStageSelector::Reader> PlanRequests::ReadersFor(const RequestPla
     if (!executors.HasData(name) || !executors.MayTrain(executor) || !measurement.Knows(name)) continue;
     DataStageSelector::Reader reader{.name = name, .site = executor.site};
     const int rank = epoch.plan().RankOf(name);
-    if (std::find(question.devices.begin(), question.devices.end(), name) == question.devices.end()) {
+    if (std::find(request.devices.begin(), request.devices.end(), name) == request.devices.end()) {
       reader.is_extra = true;
     } else if (slowness.contains(name)) {
       reader.priority = 1;
@@ -81,16 +81,16 @@ bool PlanRequests::AskNext(ActionQueue& queue) {
 }
 
 // What the plan promises was said of the devices that were lost; the stages stay what they are.
-void PlanRequests::AskForFigures(RequestPlan question, const RunPlan& plan, ActionQueue& queue) {
+void PlanRequests::AskForFigures(RequestPlan request, const RunPlan& plan, ActionQueue& queue) {
   state_ = State::kFigures;
   queue.ArmTimer(kFiguresSeconds, "the scheduler");
-  question.id = ++asked_;
-  question.after_loss = true;
-  question.devices = plan.devices;
-  if (!data_devices_.empty()) question.data_device = plan.devices[0];
-  question.current_plan = CurrentPlan{.document = plan.document, .devices = plan.devices};
-  question.figures_only = true;
-  queue.Push(std::move(question));
+  request.id = ++asked_;
+  request.after_loss = true;
+  request.devices = plan.devices;
+  if (!data_devices_.empty()) request.data_device = plan.devices[0];
+  request.current_plan = CurrentPlan{.document = plan.document, .devices = plan.devices};
+  request.figures_only = true;
+  queue.Push(std::move(request));
 }
 
 std::optional<RequestPlan> PlanRequests::NextAlternative(const ExecutorSet& executors, const Measurement& measurement) {
@@ -102,15 +102,15 @@ std::optional<RequestPlan> PlanRequests::NextAlternative(const ExecutorSet& exec
 }
 
 // Read by what is taken of the answer.
-void PlanRequests::NoteAsked(const RequestPlan& question, const ExecutorSet& executors, const Measurement& measurement) {
-  devices_asked_ = question.devices;
+void PlanRequests::NoteAsked(const RequestPlan& request, const ExecutorSet& executors, const Measurement& measurement) {
+  devices_asked_ = request.devices;
   std::erase_if(devices_asked_, [&](const std::string& name) { return !measurement.Knows(name); });
   executors_asked_ = static_cast<int>(std::count_if(devices_asked_.begin(), devices_asked_.end(),
                                                     [&](const std::string& name) { return executors.MayTrain(executors.at(name)); }));
 }
 
 RunPlan PlanRequests::Selected(const ExecutorSet& executors, const Measurement& measurement) {
-  NoteAsked(selector_.question(), executors, measurement);
+  NoteAsked(selector_.request(), executors, measurement);
   RunPlan plan = selector_.plan();
   SetExecutors(plan, executors);
   return plan;

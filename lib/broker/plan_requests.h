@@ -45,11 +45,11 @@ class PlanRequests {
   // About the executors, without saying who reads the data. `slowness`: of devices of the plan in force, over what it counts on.
   RequestPlan Compose(bool with_spares, const std::map<std::string, double>& slowness, const std::string& codec_limit,
                       const PlanEpoch& epoch, const ExecutorSet& executors);
-  void Select(RequestPlan question, DataStageSelector::Objective objective, const std::map<std::string, double>& slowness,
+  void Select(RequestPlan request, DataStageSelector::Objective objective, const std::map<std::string, double>& slowness,
               const PlanEpoch& epoch, const ExecutorSet& executors, const Measurement& measurement);
   void BeginPlanning();              // what follows is asked before the next epoch
   bool AskNext(ActionQueue& queue);  // false: nothing is left to ask
-  void AskForFigures(RequestPlan question, const RunPlan& plan, ActionQueue& queue);
+  void AskForFigures(RequestPlan request, const RunPlan& plan, ActionQueue& queue);
   // While the plan in force goes on; none: nothing is left to ask.
   std::optional<RequestPlan> NextAlternative(const ExecutorSet& executors, const Measurement& measurement);
 
@@ -71,11 +71,11 @@ class PlanRequests {
   std::string Describe(const RunPlan& taken, const RunPlan& before, const std::string& why, const ExecutorSet& executors) const;
 
  private:
-  std::vector<DataStageSelector::Reader> ReadersFor(const RequestPlan& question, const std::map<std::string, double>& slowness,
+  std::vector<DataStageSelector::Reader> ReadersFor(const RequestPlan& request, const std::map<std::string, double>& slowness,
                                                     const PlanEpoch& epoch, const ExecutorSet& executors,
                                                     const Measurement& measurement) const;
   std::string LessThanAskedFor(const RunPlan& plan, const ExecutorSet& executors) const;
-  void NoteAsked(const RequestPlan& question, const ExecutorSet& executors, const Measurement& measurement);
+  void NoteAsked(const RequestPlan& request, const ExecutorSet& executors, const Measurement& measurement);
 
   std::set<std::string> data_devices_;
   int64_t micro_batch_size_ = 0;

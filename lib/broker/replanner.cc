@@ -71,11 +71,11 @@ double Replanner::SwitchSeconds(const RunPlan& to, const PlanEpoch& epoch, doubl
   return epoch.load_s() + shard_s + kMoveSeconds + kWarmUpSteps * to.plan.predicted_step_seconds;
 }
 
-void Replanner::Ask(RequestPlan question, const PlanEpoch& epoch, double shard_s, ActionQueue& queue) {
-  question.alternative = ++alternatives_asked_;
-  question.current_plan = monitor_.CurrentPlanAt(epoch.last_step(), total_steps_, SwitchSeconds(epoch.plan(), epoch, shard_s));
+void Replanner::Ask(RequestPlan request, const PlanEpoch& epoch, double shard_s, ActionQueue& queue) {
+  request.alternative = ++alternatives_asked_;
+  request.current_plan = monitor_.CurrentPlanAt(epoch.last_step(), total_steps_, SwitchSeconds(epoch.plan(), epoch, shard_s));
   state_ = State::kAsking;
-  queue.Push(std::move(question));
+  queue.Push(std::move(request));
 }
 
 bool Replanner::OnAnswer(uint64_t alternative) {

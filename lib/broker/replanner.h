@@ -54,7 +54,7 @@ class Replanner {
   // Whether it is time to; the asking is then noted. `late_joiners`: there are some, of which all is known that a planner must know.
   bool IsTimeToAsk(int64_t last_step, bool late_joiners) { return monitor_.AsksForAlternative(last_step, late_joiners); }
   // `shard_s`: seconds that a stage takes to save its shard.
-  void Ask(RequestPlan question, const PlanEpoch& epoch, double shard_s, ActionQueue& queue);
+  void Ask(RequestPlan request, const PlanEpoch& epoch, double shard_s, ActionQueue& queue);
   bool OnAnswer(uint64_t alternative);
   // The planner knows nothing that is worth a move.
   void OnRefused() { monitor_.ResetMigration(); }

@@ -139,8 +139,8 @@ class RunState {
   void MeasureNext();  // then the plan is asked for
   void OnProbeFailed(const std::string& src, const std::string& dst, const absl::Status& why);
   void OnProbedDuringRun(const LinkProbed& event);
-  RequestPlan PlanQuestion(bool with_spares);
-  void Select(RequestPlan question, DataStageSelector::Objective objective);
+  RequestPlan ComposeRequest(bool with_spares);
+  void Select(RequestPlan request, DataStageSelector::Objective objective);
   void AskForPlan();
   void AskNextPlan();  // about the next that may read the data; or takes what was chosen
   void TakeSelectedPlan();

@@ -291,7 +291,7 @@ void RunState::Retry() {
   } else if (measurement_.KnowsAll(plan().devices) &&
              plan().plan.replicas == 1) {  // of several the planner has none for stages as they are
     Enter(Phase::kPlanning);
-    requests_.AskForFigures(PlanQuestion(/*with_spares=*/false), plan(), queue_);
+    requests_.AskForFigures(ComposeRequest(/*with_spares=*/false), plan(), queue_);
   } else {
     LoadOnSpares(/*figures_are_theirs=*/false);
   }

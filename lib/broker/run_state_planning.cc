@@ -114,7 +114,7 @@ void RunState::OnProbedDuringRun(const LinkProbed& event) {
   ConsiderPlanSwitch();
 }
 
-RequestPlan RunState::PlanQuestion(bool with_spares) {
+RequestPlan RunState::ComposeRequest(bool with_spares) {
   executors_.RecordTrainers(executors_.Trainers());
   for (const auto& [ends, bytes_per_s] : replanner_.monitor().SlowLinks()) {
     measurement_.SetRate(ends.first, ends.second, bytes_per_s, executors_);
@@ -122,15 +122,15 @@ RequestPlan RunState::PlanQuestion(bool with_spares) {
   return requests_.Compose(with_spares, replanner_.monitor().Slowness(), codec_limit(), epoch_, executors_);
 }
 
-void RunState::Select(RequestPlan question, DataStageSelector::Objective objective) {
-  requests_.Select(std::move(question), objective, replanner_.monitor().Slowness(), epoch_, executors_, measurement_);
+void RunState::Select(RequestPlan request, DataStageSelector::Objective objective) {
+  requests_.Select(std::move(request), objective, replanner_.monitor().Slowness(), epoch_, executors_, measurement_);
 }
 
 void RunState::AskForPlan() {
   Enter(Phase::kPlanning);
   requests_.BeginPlanning();
   // Under a plan all stand still until there is another: the first that is possible will do.
-  Select(PlanQuestion(/*with_spares=*/replanner_.needs_spares()),
+  Select(ComposeRequest(/*with_spares=*/replanner_.needs_spares()),
          epoch_.planned() ? DataStageSelector::Objective::kAnyPlan : DataStageSelector::Objective::kShortestStep);
   AskNextPlan();
 }
@@ -215,7 +215,7 @@ void RunState::ConsiderPlanSwitch() {
   if (!replanner_.IsTimeToAsk(last_step(), late_joiners)) return;
   // A straggler is what spares are for; its device becomes one. And an executor that is missing.
   const bool with_spares = replanner_.monitor().AnyStraggler() || executors_.NeedsSpares(plan());
-  Select(PlanQuestion(with_spares), DataStageSelector::Objective::kAnyPlan);
+  Select(ComposeRequest(with_spares), DataStageSelector::Objective::kAnyPlan);
   AskNextAlternative();
 }
 
