@@ -266,7 +266,7 @@ class ChainCommunicator final : public Communicator {
     std::vector<int> missing;
     for (int rank = 0; rank < size(); ++rank) {
       if (rank == this->rank() || received_headers_[static_cast<size_t>(rank)]) continue;
-      if (!channel_.Take(rank, Named(kCallHeaderRound, 0), absl::InfinitePast()).ok()) missing.push_back(rank);
+      if (!channel_.Receive(rank, Named(kCallHeaderRound, 0), absl::InfinitePast()).ok()) missing.push_back(rank);
     }
     if (missing.empty()) missing.push_back(other);
     return missing;
@@ -291,7 +291,7 @@ class ChainCommunicator final : public Communicator {
   absl::StatusOr<Bytes> Take(int from, const Chunk& chunk) {
     for (const absl::Time deadline = absl::Now() + timeout_;;) {
       FUSIONLLM_RETURN_IF_ERROR(Ended());
-      absl::StatusOr<Bytes> taken = channel_.Take(from, chunk, std::min(absl::Now() + kPollInterval, deadline));
+      absl::StatusOr<Bytes> taken = channel_.Receive(from, chunk, std::min(absl::Now() + kPollInterval, deadline));
       if (taken.ok()) return taken;
       if (!absl::IsDeadlineExceeded(taken.status())) {
         return absl::Status(taken.status().code(), absl::StrCat(group_rank().ToString(), ": ", taken.status().message()));
@@ -308,7 +308,7 @@ class ChainCommunicator final : public Communicator {
     for (const int other : Others()) {
       std::optional<int64_t>& left = left_[static_cast<size_t>(other)];
       if (!left.has_value()) {
-        const absl::StatusOr<Bytes> bytes = channel_.Take(other, kCloseMessageKey, absl::InfinitePast());
+        const absl::StatusOr<Bytes> bytes = channel_.Receive(other, kCloseMessageKey, absl::InfinitePast());
         if (!bytes.ok()) continue;
         const absl::StatusOr<CloseMessage> close_message = ParseCloseMessage(*bytes);
         if (!close_message.ok()) return absl::InternalError(absl::StrCat(Name(other), ": ", close_message.status().message(), kOneBuild));

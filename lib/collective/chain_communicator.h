@@ -20,9 +20,9 @@
 // Broadcast, which needs nothing of the others and hears their call headers in Wait, or when it calls next. A rank that ends tells all
 // others why; one that leaves tells them, too, which is no concern of who needs nothing more of it.
 //
-// Of the channel it asks that Send does not wait for the receiver to take something, and works after Cancel; that Take gives a chunk that
-// is there whatever the deadline, so that one in the past asks for it; and that Cancel's status is not DeadlineExceeded. Chunks have calls
-// from 0 on; call headers and close messages have negative rounds.
+// Of the channel it asks that Send does not wait for the receiver to take something, and works after Cancel; that Receive gives a chunk
+// that is there whatever the deadline, so that one in the past asks for it; and that Cancel's status is not DeadlineExceeded. Chunks have
+// calls from 0 on; call headers and close messages have negative rounds.
 //
 // A call returns when it is done; Wait has nothing else to wait for. After an error tensors may be summed in part. The timeout holds for
 // each chunk: a long call over a slow link may last longer. Abort blocks as PointToPointChannel::Send does, to tell the others; so does the

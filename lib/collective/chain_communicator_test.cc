@@ -93,7 +93,7 @@ Implementation Chain(const Kind& kind) {
                            std::stop_token stop) -> absl::StatusOr<std::unique_ptr<TestRank>> {
     static std::atomic<int> groups = 0;
     const PeerInfo own = {.kind = "chain", .secret = group_rank.rank == 0 ? absl::StrCat(++groups) : ""};
-    FUSIONLLM_ASSIGN_OR_RETURN(const auto all, Meet(rendezvous, group_rank, own, timeout.to_join, std::move(stop)));
+    FUSIONLLM_ASSIGN_OR_RETURN(const auto all, ExchangePeerInfo(rendezvous, group_rank, own, timeout.to_join, std::move(stop)));
     std::unique_ptr<kernels::Backend> backend;
     if (kind.apart) {
       FUSIONLLM_ASSIGN_OR_RETURN(backend, kernels::testing::IsolatedMemoryBackend("ref"));

@@ -62,8 +62,8 @@ class CountingChannel final : public PointToPointChannel {
     if (chunk.round >= 0) counts_.Sent(rank_, to);
     return channel_.Send(to, chunk, std::move(bytes));
   }
-  absl::StatusOr<std::vector<std::byte>> Take(int from, const Chunk& chunk, absl::Time deadline) override {
-    auto taken = channel_.Take(from, chunk, deadline);
+  absl::StatusOr<std::vector<std::byte>> Receive(int from, const Chunk& chunk, absl::Time deadline) override {
+    auto taken = channel_.Receive(from, chunk, deadline);
     if (taken.ok() && chunk.round >= 0) counts_.Taken(from, rank_);
     return taken;
   }

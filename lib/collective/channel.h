@@ -30,8 +30,8 @@ class PointToPointChannel {
   // Errors: Unavailable when the peer is lost, Cancelled when the epoch is over.
   virtual absl::Status Send(int to_rank, const Chunk& chunk, std::vector<std::byte> bytes) = 0;
   // Blocks until the chunk is there. Errors: DeadlineExceeded at `deadline`; what Cancel said.
-  virtual absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const Chunk& chunk, absl::Time deadline) = 0;
-  // Ends every Take, now and later, with `why` (not OK). The first call decides.
+  virtual absl::StatusOr<std::vector<std::byte>> Receive(int from_rank, const Chunk& chunk, absl::Time deadline) = 0;
+  // Ends every Receive, now and later, with `why` (not OK). The first call decides.
   virtual void Cancel(absl::Status why) = 0;
 };
 

@@ -79,7 +79,7 @@ class ChannelGroupTest : public ::testing::Test {
     options.fast = FastTransport{.kind = kind, .device = device, .join = [this, group_rank](Rendezvous& rendezvous, std::stop_token stop) {
                                    ++fast_;
                                    // They meet once more by the same channel, as NCCL's do.
-                                   EXPECT_TRUE(Meet(rendezvous, group_rank, {.kind = "x"}, absl::Seconds(20), stop).ok());
+                                   EXPECT_TRUE(ExchangePeerInfo(rendezvous, group_rank, {.kind = "x"}, absl::Seconds(20), stop).ok());
                                    return JoinInProcess(local_, group_rank, tensor::HostMemory(), {}, stop);
                                  }};
     return options;
@@ -169,10 +169,10 @@ class DeferredCommunicatorTest : public ::testing::Test {
 
 TEST_F(DeferredCommunicatorTest, IsItsGroupsFromTheMeetingOn) {
   EXPECT_EQ(RunAllReduce().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(deferred_.Meet([&](std::stop_token) { return Alone(RankOf(0, 1)); }).ok());
+  EXPECT_TRUE(deferred_.Join([&](std::stop_token) { return Alone(RankOf(0, 1)); }).ok());
   EXPECT_TRUE(RunAllReduce().ok());
   EXPECT_TRUE(deferred_.Wait().ok());
-  EXPECT_FALSE(deferred_.Meet([&](std::stop_token) { return Alone(RankOf(0, 1)); }).ok()) << "once";
+  EXPECT_FALSE(deferred_.Join([&](std::stop_token) { return Alone(RankOf(0, 1)); }).ok()) << "once";
   deferred_.Leave();
   EXPECT_EQ(RunAllReduce().code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -180,12 +180,12 @@ TEST_F(DeferredCommunicatorTest, IsItsGroupsFromTheMeetingOn) {
 TEST_F(DeferredCommunicatorTest, AnotherGroupIsNotItsOwn) {
   GroupRank other = RankOf(0, 1);
   other.epoch = 4;
-  EXPECT_EQ(deferred_.Meet([&](std::stop_token) { return Alone(other); }).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(deferred_.Join([&](std::stop_token) { return Alone(other); }).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(DeferredCommunicatorTest, AnAbortBeforeDuringAndAfterTheMeetingEndsIt) {
   EXPECT_EQ(deferred_
-                .Meet([&](std::stop_token stop) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+                .Join([&](std::stop_token stop) -> absl::StatusOr<std::unique_ptr<Communicator>> {
                   std::thread([&] { deferred_.Abort(absl::CancelledError("over")); }).join();
                   EXPECT_TRUE(stop.stop_requested());
                   return absl::UnavailableError("somebody did not come");
@@ -193,16 +193,16 @@ TEST_F(DeferredCommunicatorTest, AnAbortBeforeDuringAndAfterTheMeetingEndsIt) {
                 .message(),
             "over");
   EXPECT_EQ(RunAllReduce().message(), "over");
-  EXPECT_EQ(deferred_.Meet([&](std::stop_token) { return Alone(RankOf(0, 1)); }).message(), "over");
+  EXPECT_EQ(deferred_.Join([&](std::stop_token) { return Alone(RankOf(0, 1)); }).message(), "over");
 
-  DeferredCommunicator met(RankOf(0, 1), tensor::HostMemory());
+  DeferredCommunicator joined(RankOf(0, 1), tensor::HostMemory());
   LocalRendezvous local;
-  ASSERT_TRUE(met.Meet([&](std::stop_token) { return JoinInProcess(local, RankOf(0, 1), tensor::HostMemory()); }).ok());
-  met.Abort(absl::UnavailableError("the plan is over"));
+  ASSERT_TRUE(joined.Join([&](std::stop_token) { return JoinInProcess(local, RankOf(0, 1), tensor::HostMemory()); }).ok());
+  joined.Abort(absl::UnavailableError("the plan is over"));
   float value = 2;
   const tensor::TensorView view{{tensor::DType::kF32, {1}}, reinterpret_cast<std::byte*>(&value)};
-  EXPECT_THAT(std::string(met.AllReduce({&view, 1}).message()), HasSubstr("the plan is over"));
-  EXPECT_THAT(std::string(met.Wait().message()), HasSubstr("the plan is over"));
+  EXPECT_THAT(std::string(joined.AllReduce({&view, 1}).message()), HasSubstr("the plan is over"));
+  EXPECT_THAT(std::string(joined.Wait().message()), HasSubstr("the plan is over"));
 }
 
 // A channel that ends what uses it, as an executor's inbox does.
@@ -212,8 +212,8 @@ class CancellingChannel final : public PointToPointChannel {
   absl::Status Send(int to_rank, const Chunk& chunk, std::vector<std::byte> bytes) override {
     return channel_.Send(to_rank, chunk, std::move(bytes));
   }
-  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const Chunk& chunk, absl::Time deadline) override {
-    return channel_.Take(from_rank, chunk, deadline);
+  absl::StatusOr<std::vector<std::byte>> Receive(int from_rank, const Chunk& chunk, absl::Time deadline) override {
+    return channel_.Receive(from_rank, chunk, deadline);
   }
   void Cancel(absl::Status why) override {
     channel_.Cancel(why);
@@ -230,7 +230,7 @@ TEST(DeferredCommunicatorOverChannelTest, FirstAbortOrCancelDecides) {
     InMemoryNetwork network(2);
     DeferredCommunicator late(RankOf(0, 2), tensor::HostMemory());
     CancellingChannel channel(network.channel(0), late);
-    ASSERT_TRUE(late.Meet([&](std::stop_token) { return MakeChain(RankOf(0, 2), tensor::HostMemory(), channel); }).ok());
+    ASSERT_TRUE(late.Join([&](std::stop_token) { return MakeChain(RankOf(0, 2), tensor::HostMemory(), channel); }).ok());
     float value = 2;
     const tensor::TensorView view{{tensor::DType::kF32, {1}}, reinterpret_cast<std::byte*>(&value)};
     auto waits = std::async(std::launch::async, [&] { return late.AllReduce({&view, 1}); });

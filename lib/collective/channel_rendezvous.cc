@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<std::string>> ChannelRendezvous::Exchange(const Group
         return absl::UnavailableError(
             absl::StrFormat("%s waited %s for replica %d to come", group_rank.ToString(), absl::FormatDuration(timeout), rank));
       }
-      brought = channel_.Take(rank, chunk, std::min(deadline, now + kLook));
+      brought = channel_.Receive(rank, chunk, std::min(deadline, now + kLook));
     }
     FUSIONLLM_RETURN_IF_ERROR(brought.status());
     all[static_cast<size_t>(rank)].assign(reinterpret_cast<const char*>(brought->data()), brought->size());

@@ -19,7 +19,7 @@ class ChannelRendezvous final : public Rendezvous {
   // Ranks whose meetings may part ways (where one fails before another) go on in another `series`.
   explicit ChannelRendezvous(PointToPointChannel& channel, int series = 0) : channel_(channel), series_(series) {}
   // Errors: the channel's; Unavailable, naming who is missing, after `timeout`; Cancelled when `stop` says so. Ranks that count
-  // themselves differently are found out by Meet.
+  // themselves differently are found out by ExchangePeerInfo.
   absl::StatusOr<std::vector<std::string>> Exchange(const GroupRank& group_rank, std::string bytes, absl::Duration timeout,
                                                     std::stop_token stop) override;
 

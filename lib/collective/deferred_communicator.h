@@ -19,17 +19,17 @@ class DeferredCommunicator final : public Communicator {
   // `memory`: where the tensors of the group's communicator will have to live; must outlive this one.
   DeferredCommunicator(GroupRank group_rank, tensor::Memory& memory) : Communicator(std::move(group_rank)), memory_(memory) {}
 
-  // Meets: `meet` makes the communicator, and gives up when the token says so. Once, on the thread that makes the calls; blocks as long as
-  // `meet` does. Errors: meet's; Abort's, where it was called before or meanwhile; InvalidArgument for a communicator of another group or
+  // `join` makes the communicator, and gives up when the token says so. Once, on the thread that makes the calls; blocks as long as
+  // `join` does. Errors: join's; Abort's, where it was called before or meanwhile; InvalidArgument for a communicator of another group or
   // rank or memory.
-  using MeetFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(std::stop_token stop)>;
-  absl::Status Meet(const MeetFunction& meet);
+  using JoinFunction = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(std::stop_token stop)>;
+  absl::Status Join(const JoinFunction& join);
   // Lets the group's communicator go, on the thread that makes the calls; what is called later fails. Waits for an Abort that is under way
   // on another thread.
   void Leave();
 
   tensor::Memory& memory() const override { return memory_; }
-  // Before Meet: FailedPrecondition.
+  // Before Join: FailedPrecondition.
   absl::Status AllReduce(std::span<const tensor::TensorView> tensors) override;
   absl::Status ReduceScatter(std::span<const Exchange> exchanges) override;
   absl::Status AllGather(std::span<const Exchange> exchanges) override;
@@ -38,13 +38,13 @@ class DeferredCommunicator final : public Communicator {
   void Abort(absl::Status why) override;
 
  private:
-  absl::StatusOr<Communicator*> Met();
+  absl::StatusOr<Communicator*> Joined();
 
   tensor::Memory& memory_;
   base::Mutex mutex_;
   std::condition_variable changed_;
-  std::unique_ptr<Communicator> met_ ABSL_GUARDED_BY(mutex_);  // set and reset by the thread that makes the calls
-  bool aborting_ ABSL_GUARDED_BY(mutex_) = false;              // its Abort is being called, outside of the lock: that may lead back here
+  std::unique_ptr<Communicator> joined_ ABSL_GUARDED_BY(mutex_);  // set and reset by the thread that makes the calls
+  bool aborting_ ABSL_GUARDED_BY(mutex_) = false;                 // its Abort is being called, outside of the lock: that may lead back here
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
   std::stop_source stop_;
 };

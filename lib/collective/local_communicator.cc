@@ -295,7 +295,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvo
     number = OfThisProcess().Add(shared_group, group_rank.size - 1);
     own.secret = absl::StrCat(number);
   }
-  const absl::StatusOr<std::vector<PeerInfo>> all = Meet(rendezvous, group_rank, own, timeout.to_join, std::move(stop));
+  const absl::StatusOr<std::vector<PeerInfo>> all = ExchangePeerInfo(rendezvous, group_rank, own, timeout.to_join, std::move(stop));
   if (!all.ok()) {
     if (group_rank.rank == 0) OfThisProcess().Remove(number);
     return all.status();

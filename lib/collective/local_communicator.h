@@ -15,7 +15,7 @@
 namespace fusionllm::collective {
 
 // Blocks until all ranks have called this. `memory` must outlive the communicator, `rendezvous` need not; ranks may have memories of
-// different kinds. Errors: Meet's; FailedPrecondition for ranks in another process.
+// different kinds. Errors: ExchangePeerInfo's; FailedPrecondition for ranks in another process.
 absl::StatusOr<std::unique_ptr<Communicator>> JoinInProcess(Rendezvous& rendezvous, const GroupRank& group_rank, tensor::Memory& memory,
                                                             const Timeouts& timeout = {}, std::stop_token stop = {});
 

@@ -146,9 +146,10 @@ TEST(RendezvousTest, TwoOnOneDeviceAreRefused) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      statuses[static_cast<size_t>(rank)] = Meet(rendezvous, {.group = "g", .epoch = 1, .rank = rank, .size = 3},
-                                                 {.kind = "nccl", .device = rank == 1 ? "card a" : "card b"}, absl::Seconds(20), {})
-                                                .status();
+      statuses[static_cast<size_t>(rank)] =
+          ExchangePeerInfo(rendezvous, {.group = "g", .epoch = 1, .rank = rank, .size = 3},
+                           {.kind = "nccl", .device = rank == 1 ? "card a" : "card b"}, absl::Seconds(20), {})
+              .status();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -170,17 +171,17 @@ TEST(RendezvousTest, OtherIntroductionsAreRefused) {
    private:
     const std::string bytes_;
   };
-  const auto meet = [](const std::string& bytes) {
+  const auto exchange = [](const std::string& bytes) {
     Says says(bytes);
-    return Meet(says, {.group = "g", .epoch = 7, .rank = 0, .size = 2}, {.kind = "nccl"}, absl::Seconds(1), {}).status();
+    return ExchangePeerInfo(says, {.group = "g", .epoch = 7, .rank = 0, .size = 2}, {.kind = "nccl"}, absl::Seconds(1), {}).status();
   };
-  EXPECT_TRUE(meet("7 2 nccl 1\nxsecret").ok());
+  EXPECT_TRUE(exchange("7 2 nccl 1\nxsecret").ok());
   for (const char* bytes : {"", "\n", "7 2 nccl\n", "7 2 nccl 2\nx", "7 2 nccl -1\n", "x 2 nccl 0\n", "7 2 nccl 0"}) {
-    EXPECT_EQ(meet(bytes), absl::InvalidArgumentError("replica 1 of group 'g' introduced itself with something else")) << bytes;
+    EXPECT_EQ(exchange(bytes), absl::InvalidArgumentError("replica 1 of group 'g' introduced itself with something else")) << bytes;
   }
-  EXPECT_EQ(meet("6 2 nccl 0\n"),
+  EXPECT_EQ(exchange("6 2 nccl 0\n"),
             absl::FailedPreconditionError("replica 1 of group 'g' is one of 2 in plan epoch 6, and replica 0 is one of 2 in epoch 7"));
-  EXPECT_EQ(meet("7 2 local:5 0\n"),
+  EXPECT_EQ(exchange("7 2 local:5 0\n"),
             absl::FailedPreconditionError("replica 1 of group 'g' communicates by 'local:5', and replica 0 by 'nccl'"));
 }
 

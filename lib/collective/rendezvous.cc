@@ -90,8 +90,8 @@ absl::StatusOr<std::vector<std::string>> LocalRendezvous::Exchange(const GroupRa
                                                 absl::StrJoin(missing, ", ")));
 }
 
-absl::StatusOr<std::vector<PeerInfo>> Meet(Rendezvous& rendezvous, const GroupRank& group_rank, const PeerInfo& own, absl::Duration timeout,
-                                           std::stop_token stop) {
+absl::StatusOr<std::vector<PeerInfo>> ExchangePeerInfo(Rendezvous& rendezvous, const GroupRank& group_rank, const PeerInfo& own,
+                                                       absl::Duration timeout, std::stop_token stop) {
   FUSIONLLM_RETURN_IF_ERROR(CheckGroupRank(group_rank));
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> brought,
                              rendezvous.Exchange(group_rank, Serialized(group_rank, own), timeout, std::move(stop)));

@@ -58,7 +58,7 @@ struct PeerInfo {
 
 // Meets and checks: `kind` is everybody's, devices differ. Errors: Exchange's; FailedPrecondition for a rank of another kind or epoch, or
 // for two on one device, naming them; InvalidArgument for bytes that are no introduction.
-absl::StatusOr<std::vector<PeerInfo>> Meet(Rendezvous& rendezvous, const GroupRank& group_rank, const PeerInfo& own, absl::Duration timeout,
-                                           std::stop_token stop);
+absl::StatusOr<std::vector<PeerInfo>> ExchangePeerInfo(Rendezvous& rendezvous, const GroupRank& group_rank, const PeerInfo& own,
+                                                       absl::Duration timeout, std::stop_token stop);
 
 }  // namespace fusionllm::collective

@@ -19,7 +19,7 @@ absl::Status ReplicaChannel::Send(int to_rank, const collective::Chunk& chunk, s
   return port_.Send(first_place_ + to_rank, KeyOf(replica_, chunk), std::move(bytes));
 }
 
-absl::StatusOr<std::vector<std::byte>> ReplicaChannel::Take(int from_rank, const collective::Chunk& chunk, absl::Time deadline) {
+absl::StatusOr<std::vector<std::byte>> ReplicaChannel::Receive(int from_rank, const collective::Chunk& chunk, absl::Time deadline) {
   return inbox_.Take(KeyOf(from_rank, chunk), deadline);
 }
 

@@ -20,7 +20,7 @@ class ReplicaChannel final : public collective::PointToPointChannel {
       : port_(port), inbox_(inbox), first_place_(first_place), replica_(replica), replicas_(replicas) {}
 
   absl::Status Send(int to_rank, const collective::Chunk& chunk, std::vector<std::byte> bytes) override;
-  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const collective::Chunk& chunk, absl::Time deadline) override;
+  absl::StatusOr<std::vector<std::byte>> Receive(int from_rank, const collective::Chunk& chunk, absl::Time deadline) override;
   // Cancels the inbox: what the stages wait for ends, too.
   void Cancel(absl::Status why) override;
 

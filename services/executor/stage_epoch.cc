@@ -194,7 +194,7 @@ absl::Status JoinReplicaGroup(const StageContext& setting, StageEpoch& epoch) {
   if (epoch.group == nullptr) return absl::OkStatus();
   const plan::Stage& stage = epoch.plan.stages[static_cast<size_t>(epoch.stage)];
   const StageChain chain{.replicas = stage.chain, .chunk_bytes = stage.chunk_bytes};
-  return epoch.group->Meet([&](std::stop_token stop) {
+  return epoch.group->Join([&](std::stop_token stop) {
     return JoinGroup(epoch.group->group_rank(), setting.backend, *epoch.channel, chain, epoch.group_is_near, std::move(stop));
   });
 }

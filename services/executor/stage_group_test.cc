@@ -104,9 +104,9 @@ class ChannelUntilDeath final : public collective::PointToPointChannel {
     }
     return dead_ ? absl::UnavailableError("dead") : inner_.Send(to_rank, chunk, std::move(bytes));
   }
-  absl::StatusOr<std::vector<std::byte>> Take(int from_rank, const collective::Chunk& chunk, absl::Time deadline) override {
+  absl::StatusOr<std::vector<std::byte>> Receive(int from_rank, const collective::Chunk& chunk, absl::Time deadline) override {
     if (dead_) return absl::UnavailableError("dead");
-    return inner_.Take(from_rank, chunk, deadline);
+    return inner_.Receive(from_rank, chunk, deadline);
   }
   void Cancel(absl::Status why) override { inner_.Cancel(std::move(why)); }
 

@@ -123,8 +123,8 @@ void StageHost::Start(uint32_t number) {
   Phase(absl::StrCat("training stage ", epoch_->stage));
   const int64_t total = workload_->job.spec.training.steps;
   absl::StatusOr<int64_t> last = epoch_->first_step - 1;
-  if (const absl::Status met = JoinReplicaGroup(Setting(number), *epoch_); !met.ok()) {
-    last = met;
+  if (const absl::Status joined = JoinReplicaGroup(Setting(number), *epoch_); !joined.ok()) {
+    last = joined;
   } else if (total == 0 && shards_ != nullptr && epoch_->replica == 0) {
     shards_->Save(number, 0, epoch_->stage, epoch_->stages, 0, *epoch_->executor);
   } else if (epoch_->first_step <= total) {

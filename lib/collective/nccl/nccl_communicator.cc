@@ -222,7 +222,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinNccl(Rendezvous& rendezvous, c
     }
     own.secret.assign(id.internal, sizeof(id.internal));
   }
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<PeerInfo> all, Meet(rendezvous, group_rank, own, options.timeout.to_join, stop));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<PeerInfo> all, ExchangePeerInfo(rendezvous, group_rank, own, options.timeout.to_join, stop));
   if (all.front().secret.size() != sizeof(id.internal)) {
     return absl::InvalidArgumentError(
         absl::StrCat(group_rank.ToString(), ": replica 0 sent an id of ", all.front().secret.size(), " bytes"));

@@ -29,8 +29,8 @@ absl::Status FindNccl(const NcclOptions& options);
 std::string CardOf(kernels::cuda::Device& device, const NcclOptions& options);
 
 // Blocks until all ranks have called this. On the thread that uses the device, which must outlive the communicator, as must what is in
-// its stream when it is destroyed. Errors: NcclLibrary::Load's; Meet's, which for two replicas on one card names both; Unavailable when a
-// rank does not come; Internal and Unavailable in NCCL's words.
+// its stream when it is destroyed. Errors: NcclLibrary::Load's; ExchangePeerInfo's, which for two replicas on one card names both;
+// Unavailable when a rank does not come; Internal and Unavailable in NCCL's words.
 absl::StatusOr<std::unique_ptr<Communicator>> JoinNccl(Rendezvous& rendezvous, const GroupRank& group_rank, kernels::cuda::Device& device,
                                                        const NcclOptions& options = {}, std::stop_token stop = {});
 

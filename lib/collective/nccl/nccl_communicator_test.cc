@@ -183,7 +183,7 @@ TEST_F(NcclCommunicatorTest, RankThatMeetsAndIsLostBeforeItJoinsIsNotWaitedForFo
   const GroupRank group_rank = {.group = "stage-0", .epoch = 7, .rank = 0, .size = 2};
   std::thread lost([&] {  // it tells who it is, and no more
     const PeerInfo own = {.kind = "nccl", .device = "card x"};
-    EXPECT_TRUE(Meet(rendezvous, {.group = "stage-0", .epoch = 7, .rank = 1, .size = 2}, own, absl::Minutes(1), {}).ok());
+    EXPECT_TRUE(ExchangePeerInfo(rendezvous, {.group = "stage-0", .epoch = 7, .rank = 1, .size = 2}, own, absl::Minutes(1), {}).ok());
   });
   const auto device = Device::Open(0);
   ASSERT_TRUE(device.ok());
@@ -199,9 +199,9 @@ TEST_F(NcclCommunicatorTest, JoiningCanBeStopped) {
   LocalRendezvous rendezvous;
   std::stop_source stop;
   std::thread lost([&] {
-    EXPECT_TRUE(
-        Meet(rendezvous, {.group = "stage-0", .epoch = 7, .rank = 1, .size = 2}, {.kind = "nccl", .device = "card x"}, absl::Minutes(1), {})
-            .ok());
+    EXPECT_TRUE(ExchangePeerInfo(rendezvous, {.group = "stage-0", .epoch = 7, .rank = 1, .size = 2}, {.kind = "nccl", .device = "card x"},
+                                 absl::Minutes(1), {})
+                    .ok());
     stop.request_stop();
   });
   const auto device = Device::Open(0);

@@ -43,7 +43,7 @@ void InMemoryNetwork::Mailbox::DeliverOne() {
   under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(which));
 }
 
-absl::StatusOr<std::vector<std::byte>> InMemoryNetwork::Mailbox::Take(int from, const Chunk& chunk, absl::Time deadline) {
+absl::StatusOr<std::vector<std::byte>> InMemoryNetwork::Mailbox::Receive(int from, const Chunk& chunk, absl::Time deadline) {
   base::UniqueLock lock(network_.mutex_);
   while (true) {
     if (!cancelled_.ok()) return cancelled_;

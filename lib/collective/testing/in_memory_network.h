@@ -54,7 +54,7 @@ class InMemoryNetwork {
    public:
     Mailbox(InMemoryNetwork& network, int rank) : network_(network), rank_(rank) {}
     absl::Status Send(int to, const Chunk& chunk, Bytes bytes) override { return network_.Send(rank_, to, chunk, std::move(bytes)); }
-    absl::StatusOr<Bytes> Take(int from, const Chunk& chunk, absl::Time deadline) override;
+    absl::StatusOr<Bytes> Receive(int from, const Chunk& chunk, absl::Time deadline) override;
     void Cancel(absl::Status why) override;
 
    private:
