@@ -11,7 +11,7 @@ PlanEpoch::PlanEpoch(const RunOptions& options)
     : total_steps_(options.total_steps),
       start_step_(options.start_step),
       first_number_(options.last_epoch),
-      gone_(options.gone),
+      lost_executors_(options.lost_executors),
       number_(options.last_epoch),
       last_step_(options.start_step) {}
 
@@ -24,7 +24,7 @@ void PlanEpoch::Adopt(uint32_t number, RunPlan plan, int64_t last_step, std::map
   loaded_once_ = true;
   waiting_ = {plan_.devices.begin(), plan_.devices.end()};
   const bool broken =
-      std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return gone_.contains(name); });
+      std::any_of(plan_.devices.begin(), plan_.devices.end(), [this](const std::string& name) { return lost_executors_.contains(name); });
   state_ = broken ? State::kBroken : State::kRejoining;
 }
 

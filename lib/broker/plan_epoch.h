@@ -104,7 +104,7 @@ class PlanEpoch {
  private:
   int64_t total_steps_ = 0, start_step_ = 0;
   uint32_t first_number_ = 0;  // before the first epoch of this broker
-  std::set<std::string> gone_;
+  std::set<std::string> lost_executors_;
 
   State state_ = State::kNone;
   RunPlan plan_;

@@ -125,7 +125,7 @@ TEST_F(PlanEpochTest, AdoptedEpochIsBrokenByAStageWithoutItAndByOneThatIsGone) {
   EXPECT_TRUE(epoch.adopted());
   for (const char* name : {"a0", "b0"}) epoch.OnRejoined(name, 4);
   EXPECT_FALSE(epoch.CanResume());
-  options_.gone = {"a0"};
+  options_.lost_executors = {"a0"};
   PlanEpoch gone(options_);
   gone.Adopt(4, TwoStages(), 12, {});
   EXPECT_EQ(gone.state(), State::kBroken);

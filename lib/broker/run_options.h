@@ -53,7 +53,7 @@ struct RunOptions {
   LinkNames link_names;
   // What must survive a restart of the broker; see journal.h.
   uint32_t last_epoch = 0;
-  std::set<std::string> gone;  // executors whose processes are known to have ended: an adopted epoch does not wait for them
+  std::set<std::string> lost_executors;  // executors whose processes are known to have ended: an adopted epoch does not wait for them
 };
 
 }  // namespace fusionllm::broker

@@ -197,7 +197,7 @@ void RunState::ResumeAdopted(bool time_is_up) {
   }
   const auto all_here = [this](const auto& names) {
     return std::all_of(names.begin(), names.end(), [this](const std::string& name) {
-      return executors_.IsPresent(name) || executors_.IsUnfit(name) || options_.gone.contains(name);
+      return executors_.IsPresent(name) || executors_.IsUnfit(name) || options_.lost_executors.contains(name);
     });
   };
   const bool broken = epoch_.state() == PlanEpoch::State::kBroken;

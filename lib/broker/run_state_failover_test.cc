@@ -93,7 +93,7 @@ TEST(RunStateFailoverTest, ARestartedBrokerGivesExecutorsTheTimeToComeBackBefore
 
 TEST(RunStateFailoverTest, ARestartedBrokerDoesNotWaitForThoseThatAreKnownToBeGone) {
   RunOptions options = Options({"a0", "b0", "s0"});
-  options.gone = {"b0"};
+  options.lost_executors = {"b0"};
   RunStateHarness run(options, {"a0", "b0"});
   run.state.Adopt(3, {.document = "{}", .devices = {"a0", "b0"}}, {{"a0", "{}"}, {"b0", "{}"}, {"s0", "{}"}}, {}, 20);
   run.Feed(ExecutorJoined{.executor = {.name = "a0", .incarnation = 1}, .epoch = 3});

@@ -90,7 +90,7 @@ absl::StatusOr<CodingSeconds> MessageSeconds(const compression::CodecSpec& spec,
   constexpr int64_t kElements = 64;
   constexpr size_t kCacheBytes = size_t{1} << 20;
   const runtime::LinkCodecs link = {{{0, 1}, spec}};
-  const runtime::EdgeCodecs sender = runtime::CompressedEdgeCodec(0, link), receiver = runtime::CompressedEdgeCodec(1, link);
+  const runtime::EdgeCodecPtr sender = runtime::CompressedEdgeCodec(0, link), receiver = runtime::CompressedEdgeCodec(1, link);
   const runtime::CutEdge to = {.value = 0, .peer = 1, .of = 0}, from = {.value = 0, .peer = 0, .of = 0};
   tensor::Buffer value(kElements * sizeof(float)), decoded(kElements * sizeof(float));
   const tensor::TensorType type = {tensor::DType::kF32, {kElements}};

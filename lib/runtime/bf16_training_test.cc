@@ -98,7 +98,7 @@ TEST(PrecisionTest, ATrainingGoesOnInTheOtherPrecisionFromTheSameParametersAndSt
 
 TEST(PrecisionTest, CompressedLinksCarryBf16WithTheBitsOfPlainOnesAndHalfTheBytes) {
   const autodiff::TrainingGraph in_fp32 = testing::SmallGpt2(true), in_bf16 = InBf16(in_fp32);
-  const auto sent = [](const autodiff::TrainingGraph& training, EdgeCodecs (*codec)(int stage), PipelineResult* result) {
+  const auto sent = [](const autodiff::TrainingGraph& training, EdgeCodecPtr (*codec)(int stage), PipelineResult* result) {
     PipelineOptions options = SmallOptions(training, 3, "cpu");
     options.codecs = codec;
     int64_t bytes = 0;

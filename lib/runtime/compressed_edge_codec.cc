@@ -360,9 +360,9 @@ class Compressed : public EdgeCodec {
 
 }  // namespace
 
-EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period,
-                               std::unique_ptr<compression::TensorCodec> tensor_codec, std::vector<opdag::ActivationKind> kinds,
-                               GuardSettings guard) {
+EdgeCodecPtr CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period,
+                                 std::unique_ptr<compression::TensorCodec> tensor_codec, std::vector<opdag::ActivationKind> kinds,
+                                 GuardSettings guard) {
   if (tensor_codec == nullptr) tensor_codec = compression::HostTensorCodec();
   return std::make_unique<Compressed>(stage, std::move(links), comparison_period, std::move(tensor_codec), std::move(kinds),
                                       std::move(guard));

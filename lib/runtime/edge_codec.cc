@@ -34,6 +34,6 @@ absl::StatusOr<std::unique_ptr<compression::PendingMessage>> EdgeCodec::StartEnc
   return compression::CompletedMessage(std::move(payload));
 }
 
-EdgeCodecs ExactEdgeCodec() { return std::make_unique<Exact>(); }
+EdgeCodecPtr ExactEdgeCodec() { return std::make_unique<Exact>(); }
 
 }  // namespace fusionllm::runtime

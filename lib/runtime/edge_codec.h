@@ -73,10 +73,10 @@ class EdgeCodec {
   virtual std::map<int, LinkCompression> Compression() const { return {}; }
 };
 
-using EdgeCodecs = std::unique_ptr<EdgeCodec>;
+using EdgeCodecPtr = std::unique_ptr<EdgeCodec>;
 
 // The bytes of the tensor, little-endian, as they are.
-EdgeCodecs ExactEdgeCodec();
+EdgeCodecPtr ExactEdgeCodec();
 
 // By (stage that makes the activation, stage that reads it). A gradient follows the message that brought its activation.
 using LinkCodecs = std::map<std::pair<int, int>, compression::CodecSpec>;
@@ -127,9 +127,9 @@ struct GuardSettings {
 // (compression::AllowedCodec), integers without loss. `kinds`: autodiff::ActivationKindsOf, the same on both ends; values beyond its end
 // may take anything. Lossy codecs take bf16 tensors widened, where they live, and what they decode is rounded to bf16; residuals of error
 // feedback are fp32 as ever. tensor_codec: TensorCodecFor's, or the host's where it is null.
-EdgeCodecs CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period = kComparisonPeriod,
-                               std::unique_ptr<compression::TensorCodec> tensor_codec = nullptr,
-                               std::vector<opdag::ActivationKind> kinds = {}, GuardSettings guard = {});
+EdgeCodecPtr CompressedEdgeCodec(int stage, LinkCodecs links, int64_t comparison_period = kComparisonPeriod,
+                                 std::unique_ptr<compression::TensorCodec> tensor_codec = nullptr,
+                                 std::vector<opdag::ActivationKind> kinds = {}, GuardSettings guard = {});
 
 // The codec for tensors in the memory of `backend`, which must outlive it: on its device where it has one that codes, else the host's, to
 // which the runtime then brings the tensors.

@@ -24,7 +24,7 @@ using testing::RandomTensor;
 
 TEST(CompressedEdgeCodecTest, TheGradientOfATopKEdgeIsWhatItsForwardMessageKept) {
   const LinkCodecs links = {{{0, 1}, compression::TopK(10, compression::ValueKind::kFp16)}};
-  const EdgeCodecs upstream = CompressedEdgeCodec(0, links), downstream = CompressedEdgeCodec(1, links);
+  const EdgeCodecPtr upstream = CompressedEdgeCodec(0, links), downstream = CompressedEdgeCodec(1, links);
   constexpr int64_t kElements = 4096;
   Tensor received({DType::kF32, {kElements}}), gradient({DType::kF32, {kElements}});
   // Two micro-batches under way: each gradient must meet its own mask.
@@ -54,7 +54,7 @@ TEST(CompressedEdgeCodecTest, TheGradientOfATopKEdgeIsWhatItsForwardMessageKept)
 }
 
 TEST(CompressedEdgeCodecTest, IntegersAndLinksWithoutASpecAreExact) {
-  const EdgeCodecs sender = CompressedEdgeCodec(0, {}), receiver = CompressedEdgeCodec(1, {});
+  const EdgeCodecPtr sender = CompressedEdgeCodec(0, {}), receiver = CompressedEdgeCodec(1, {});
   Tensor labels({DType::kI32, {3}}), out({DType::kI32, {3}});
   for (int i = 0; i < 3; ++i) labels.as<int32_t>()[i] = 1000 * i - 1;
   const auto message = sender->Encode(kForwardAtSender, 0, labels.view(), true);
@@ -76,8 +76,8 @@ TEST(CompressedEdgeCodecTest, LossInputsAndDataAreSpentNoCodecThatTheirKindMayNo
   for (const auto kind : {opdag::ActivationKind::kData, opdag::ActivationKind::kLossInput, opdag::ActivationKind::kHidden}) {
     std::vector<opdag::ActivationKind> kinds(6, opdag::ActivationKind::kHidden);
     kinds[5] = kind;
-    const EdgeCodecs upstream = CompressedEdgeCodec(0, links, kComparisonPeriod, nullptr, kinds);
-    const EdgeCodecs downstream = CompressedEdgeCodec(1, links, kComparisonPeriod, nullptr, kinds);
+    const EdgeCodecPtr upstream = CompressedEdgeCodec(0, links, kComparisonPeriod, nullptr, kinds);
+    const EdgeCodecPtr downstream = CompressedEdgeCodec(1, links, kComparisonPeriod, nullptr, kinds);
     const compression::CodecSpec own = compression::AllowedCodec(links.at({0, 1}), kind);
     const Tensor activation = RandomTensor(1, kElements), dense = RandomTensor(2, kElements);
     Tensor received({DType::kF32, {kElements}}), gradient({DType::kF32, {kElements}});
@@ -100,7 +100,7 @@ TEST(CompressedEdgeCodecTest, LossInputsAndDataAreSpentNoCodecThatTheirKindMayNo
 
 TEST(CompressedEdgeCodecTest, SaysWhatCompressionDoesToEachLink) {
   const LinkCodecs links = {{{0, 1}, {.kind = compression::CodecKind::kInt8}}, {{1, 2}, compression::TopK(10)}};
-  const EdgeCodecs sender = CompressedEdgeCodec(0, links, /*comparison_period=*/2);
+  const EdgeCodecPtr sender = CompressedEdgeCodec(0, links, /*comparison_period=*/2);
   const Tensor values = RandomTensor(1, 6400);
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(sender->Encode(kForwardAtSender, 0, values.view(), true).ok());
   ASSERT_EQ(sender->Compression().size(), 1u);
@@ -113,7 +113,7 @@ TEST(CompressedEdgeCodecTest, SaysWhatCompressionDoesToEachLink) {
   EXPECT_NEAR(to_1.residual_norm, to_1.relative_error * 80, 0.1 * to_1.residual_norm) << "6400 standard normals have a norm of 80";
 
   // A gradient loses nothing by the forward's choice, only by the coding of its values.
-  const EdgeCodecs middle = CompressedEdgeCodec(1, links, 1), last = CompressedEdgeCodec(2, links, 1);
+  const EdgeCodecPtr middle = CompressedEdgeCodec(1, links, 1), last = CompressedEdgeCodec(2, links, 1);
   const CutEdge forward = {.value = 5, .peer = 2, .of = 5}, received = {.value = 5, .peer = 1, .of = 5};
   Tensor out({DType::kF32, {6400}});
   const auto message = middle->Encode(forward, 0, values.view(), true);
@@ -125,7 +125,7 @@ TEST(CompressedEdgeCodecTest, SaysWhatCompressionDoesToEachLink) {
 
 TEST(CompressedEdgeCodecTest, AnEvaluationLeavesNoTraceInErrorFeedback) {
   LinkCodecs links = {{{0, 1}, {.kind = compression::CodecKind::kInt4, .error_feedback = true}}};
-  const EdgeCodecs disturbed = CompressedEdgeCodec(0, links), undisturbed = CompressedEdgeCodec(0, links);
+  const EdgeCodecPtr disturbed = CompressedEdgeCodec(0, links), undisturbed = CompressedEdgeCodec(0, links);
   const Tensor values = RandomTensor(1, 640), others = RandomTensor(2, 640);
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(disturbed->Encode(kForwardAtSender, 0, others.view(), /*training=*/false).ok());
@@ -149,10 +149,10 @@ TEST(CompressedEdgeCodecTest, ABf16TensorIsSentInTwoBytesForEachValueAndAsItIs) 
   Tensor values = RoundedToBf16(RandomTensor(3, kElements)), out({DType::kBF16, {kElements}});
   values.as<uint16_t>()[7] = 0x7f81;  // a NaN with a payload
   values.as<uint16_t>()[8] = 0xff80;
-  const EdgeCodecs sender = CompressedEdgeCodec(0, {}), receiver = CompressedEdgeCodec(1, {});
+  const EdgeCodecPtr sender = CompressedEdgeCodec(0, {}), receiver = CompressedEdgeCodec(1, {});
   for (const bool gradient : {false, true}) {
-    const EdgeCodecs& from = gradient ? receiver : sender;
-    const EdgeCodecs& to = gradient ? sender : receiver;
+    const EdgeCodecPtr& from = gradient ? receiver : sender;
+    const EdgeCodecPtr& to = gradient ? sender : receiver;
     const auto message = from->Encode(gradient ? kGradientAtSender : kForwardAtSender, 0, values.view(), true);
     ASSERT_TRUE(message.ok()) << message.status();
     EXPECT_EQ(static_cast<int64_t>(message->size()), compression::kHeaderBytes + 2 * kElements);
@@ -173,8 +173,8 @@ TEST(CompressedEdgeCodecTest, LossyCodecsTakeABf16TensorAsTheFloatsThatItIs) {
     SCOPED_TRACE(name);
     const LinkCodecs links = {{{0, 1}, *compression::ParseCodecSpec(name)}};
     // Both ends twice: for the tensor in bf16, and for the same numbers in fp32.
-    const EdgeCodecs sender = CompressedEdgeCodec(0, links, 1), receiver = CompressedEdgeCodec(1, links, 1);
-    const EdgeCodecs wide_sender = CompressedEdgeCodec(0, links, 1), wide_receiver = CompressedEdgeCodec(1, links, 1);
+    const EdgeCodecPtr sender = CompressedEdgeCodec(0, links, 1), receiver = CompressedEdgeCodec(1, links, 1);
+    const EdgeCodecPtr wide_sender = CompressedEdgeCodec(0, links, 1), wide_receiver = CompressedEdgeCodec(1, links, 1);
     Tensor out({DType::kBF16, {kElements}}), wide_out({DType::kF32, {kElements}});
     const auto expect_rounded = [&] {
       for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(out.as<uint16_t>()[i], tensor::RoundToBf16(wide_out.f32()[i])) << i;
@@ -207,7 +207,7 @@ class UntrustedTopKTest : public ::testing::Test {
  protected:
   static constexpr int64_t kElements = 1000;
   const LinkCodecs links_ = {{{0, 1}, compression::TopK(3.9, compression::ValueKind::kInt4)}};
-  const EdgeCodecs upstream_ = CompressedEdgeCodec(0, links_), downstream_ = CompressedEdgeCodec(1, links_);
+  const EdgeCodecPtr upstream_ = CompressedEdgeCodec(0, links_), downstream_ = CompressedEdgeCodec(1, links_);
   Tensor out_{{DType::kF32, {kElements}}};
 
   // Brings a micro-batch to the stage downstream, and returns its gradient's message there.
@@ -279,7 +279,7 @@ TEST_F(UntrustedTopKTest, AForwardMessageThatKeepsNothingHasAnEmptyGradient) {
 
 TEST(EdgeCodecTest, RefusesAPayloadOfAnotherSize) {
   Tensor out({DType::kF32, {8}});
-  for (const EdgeCodecs& codec : {ExactEdgeCodec(), CompressedEdgeCodec(1, {})}) {
+  for (const EdgeCodecPtr& codec : {ExactEdgeCodec(), CompressedEdgeCodec(1, {})}) {
     EXPECT_EQ(codec->Decode(kForwardAtReceiver, 0, Payload(5), out.view()).code(), absl::StatusCode::kInvalidArgument);
   }
 }

@@ -75,7 +75,7 @@ class EdgeGuardTest : public ::testing::Test {
   std::vector<CodecBackoff> Backoffs() const { return upstream_->Compression().at(1).backoffs; }
 
   const std::shared_ptr<CodecLimit> ordered_ = std::make_shared<CodecLimit>();
-  EdgeCodecs upstream_, downstream_;
+  EdgeCodecPtr upstream_, downstream_;
   Tensor received_{{DType::kF32, {kElements}}}, returned_{{DType::kF32, {kElements}}};
 };
 

@@ -30,7 +30,7 @@ const char* Spelled(double not_finite) { return std::isnan(not_finite) ? "nan" :
 
 class StageExecutor::Impl {
  public:
-  Impl(const autodiff::TrainingGraph& training, StageProgram program, const StageConfig& config, EdgeCodecs codecs, Inbox& inbox,
+  Impl(const autodiff::TrainingGraph& training, StageProgram program, const StageConfig& config, EdgeCodecPtr codecs, Inbox& inbox,
        BatchSource& source, DeviceThrottle& throttle, StageCallbacks callbacks, const std::vector<int>& stage_of_op)
       : training_(training),
         program_(std::move(program)),
@@ -423,7 +423,7 @@ class StageExecutor::Impl {
   const autodiff::TrainingGraph& training_;
   const StageProgram program_;
   const StageConfig config_;
-  const EdgeCodecs codecs_;
+  const EdgeCodecPtr codecs_;
   Inbox& inbox_;
   BatchSource& source_;
   TargetWeights target_weights_;
@@ -448,7 +448,7 @@ StageExecutor::~StageExecutor() = default;
 
 absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Create(const autodiff::TrainingGraph& training,
                                                                      const std::vector<int>& stage_of_op, int stage, int stages,
-                                                                     const StageConfig& config, EdgeCodecs codecs,
+                                                                     const StageConfig& config, EdgeCodecPtr codecs,
                                                                      kernels::Backend& backend, MessagePort& port, Inbox& inbox,
                                                                      BatchSource& source, DeviceThrottle& throttle,
                                                                      StageCallbacks callbacks, collective::Communicator* replicas) {

@@ -138,11 +138,11 @@ struct StageCallbacks {
 class StageExecutor {
  public:
   // `training` typed for config.micro_batch_size; it, the backend, port, inbox, source and throttle must outlive the executor.
-  // `codecs`: one for each cut edge of the program, see EdgeCodecs. `replicas`: this stage's in all pipelines, with tensors of the back
+  // `codecs`: one for each cut edge of the program, see EdgeCodec. `replicas`: this stage's in all pipelines, with tensors of the back
   // end's memory; null where there is one; must outlive the executor. Errors: what BuildStageProgram, Backend::Prepare and
   // ReplicaGroup::Create say.
   static absl::StatusOr<std::unique_ptr<StageExecutor>> Create(const autodiff::TrainingGraph& training, const std::vector<int>& stage_of_op,
-                                                               int stage, int stages, const StageConfig& config, EdgeCodecs codecs,
+                                                               int stage, int stages, const StageConfig& config, EdgeCodecPtr codecs,
                                                                kernels::Backend& backend, MessagePort& port, Inbox& inbox,
                                                                BatchSource& source, DeviceThrottle& throttle, StageCallbacks callbacks,
                                                                collective::Communicator* replicas = nullptr);

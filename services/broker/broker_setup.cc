@@ -64,7 +64,7 @@ PlanFunction PlanFunctionOf(const BrokerFlags& flags, const Credentials& credent
                                 .job = job,
                                 .job_document = job_document,
                                 .base_directory = flags.base_directory,
-                                .open = flags.open});
+                                .allow_join = flags.allow_join});
 }
 
 absl::Status AddKnownProfiles(const std::string& file, const job::FusionJob& job, const std::optional<job::LinkTable>& topology,
@@ -182,7 +182,7 @@ class Preparation {
         .checkpoints = job_.spec.checkpoint.has_value(),
         .guard = job_.spec.compression.guard,
         .codecs_asked_for = job_.spec.compression.policy != job::CompressionPolicy::kNone && job_.spec.compression.codec.kind.has_value(),
-        .gone = {flags_.gone.begin(), flags_.gone.end()}};
+        .lost_executors = {flags_.lost_executors.begin(), flags_.lost_executors.end()}};
     if (flags_.executor_timeout_seconds > 0) {
       run_options_.waits_for_executors = true;
       run_options_.executor_timeout_s = flags_.executor_timeout_seconds;
@@ -457,7 +457,7 @@ class Preparation {
       return absl::UnimplementedError(std::string(kEnrollmentDisabled));
     };
     AuthInterceptor::TokenCheck check;
-    if (flags_.open) {
+    if (flags_.allow_join) {
       if (!credentials_.secure) {
         return absl::InvalidArgumentError("--allow-join needs --tls: executors of other machines are known by certificates");
       }

@@ -27,14 +27,14 @@ struct BrokerFlags {
   bool insecure = false;      // then also for other machines (CheckServedPlaintext)
   std::string profiles_file;
   std::vector<std::string> expected;
-  std::vector<std::string> gone;  // with resume_journal: executors that have ended
+  std::vector<std::string> lost_executors;  // with resume_journal: executors that have ended
   double join_timeout_seconds = 0;
   int min_executors = 0;                  // > 0: wait without limit until so many have joined
   std::vector<std::string> data_devices;  // have the training data; empty: all have it
   double data_timeout_seconds = 0;        // broker::RunOptions::data_timeout_s
   double executor_timeout_seconds = 0;    // > 0: broker::RunOptions::executor_timeout_s, and waits_for_executors
   std::optional<int64_t> attempt;         // of the job; nothing: not known
-  bool open = false;                      // enroll executors of other machines
+  bool allow_join = false;                // enroll executors of other machines
   bool closed = false;                    // no executors come but those that are expected
   bool fresh = false;
   bool resume_journal = false;

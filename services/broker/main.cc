@@ -51,7 +51,7 @@ constexpr std::chrono::milliseconds kNewsOfDeletion{1000};
 // For a site to send anything. Longer than an absent one is waited for, so that its absence is what is reported.
 constexpr absl::Duration kSilence = absl::Seconds(65);
 
-void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::string& gone, std::string& final_report) {
+void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::string& lost, std::string& final_report) {
   app.add_option("--job", flags.job_file, "Canonical job file")->required();
   app.add_option("--topology", flags.topology_file, "Topology to emulate");
   app.add_option("--output", flags.output_directory, "Folder of the run")->required();
@@ -80,7 +80,7 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
                  "where no plan is possible without them. 0: none are restarted; wait a short while, and end the run if one never joins")
       ->check(daemon::CheckSeconds)
       ->capture_default_str();
-  app.add_flag("--allow-join", flags.open,
+  app.add_flag("--allow-join", flags.allow_join,
                "Enroll executors of other machines that know TLS/token, and relay for those that only dial out");
   app.add_flag("--closed", flags.closed, "No executors join but those of --expected-executors: wait for none of another site")
       ->excludes("--allow-join");
@@ -89,7 +89,7 @@ void AddFlags(CLI::App& app, BrokerFlags& flags, std::string& expected, std::str
   app.add_option("--profiles", flags.profiles_file, "Saved profiles to use instead of measuring");
   app.add_option("--attempt", flags.attempt, "Of the job: executors that say another one do not attend")->check(CLI::NonNegativeNumber);
   app.add_flag("--fresh", flags.fresh, "Ignore checkpoints that exist");
-  app.add_option("--lost-executors", gone, "With --resume-journal: executors that have ended, separated by commas");
+  app.add_option("--lost-executors", lost, "With --resume-journal: executors that have ended, separated by commas");
   app.add_flag("--resume-journal", flags.resume_journal, "Take a run over from a broker that died; without a journal, begin");
   app.add_option("--final-report", final_report,
                  "File that gets the last /progress page when the run ends, with why; of a start that fails, why");
@@ -101,7 +101,7 @@ int MostServingThreads(const BrokerFlags& flags) {
   constexpr int kMaxOwnCalls = 128;
   constexpr int kForAnExecutor = 32;
   const int executors =
-      std::max(static_cast<int>(flags.expected.size()), flags.min_executors) + (flags.open ? Enrollment::kEnrolledMax : 16);
+      std::max(static_cast<int>(flags.expected.size()), flags.min_executors) + (flags.allow_join ? Enrollment::kEnrolledMax : 16);
   return kMaxOwnCalls + kForAnExecutor * executors;
 }
 
@@ -174,14 +174,14 @@ void BringShardsHome(BrokerSetup& setup, const RunOutcome& outcome) {
 
 int Main(int argc, char** argv) {
   BrokerFlags flags;
-  std::string expected, gone, final_report;
+  std::string expected, lost, final_report;
   daemon::CommonFlags common;
   CLI::App app("Owns one training run: membership, plans, checkpoints, recovery");
-  AddFlags(app, flags, expected, gone, final_report);
+  AddFlags(app, flags, expected, lost, final_report);
   daemon::AddCommonFlags(app, kProgram, kBuildVersion, common);
   if (const auto code = daemon::ParseFlags(app, argc, argv, kProgram, common)) return *code;
   flags.expected = absl::StrSplit(expected, ',', absl::SkipEmpty());
-  flags.gone = absl::StrSplit(gone, ',', absl::SkipEmpty());
+  flags.lost_executors = absl::StrSplit(lost, ',', absl::SkipEmpty());
   flags.events_in_log = !common.logs_json();
 
   daemon::BlockStopSignals();
@@ -217,7 +217,7 @@ int Main(int argc, char** argv) {
   grpc::ServerBuilder builder;
   builder.RegisterService(&sessions);
   builder.RegisterService(setup->exchange.get());
-  if (flags.open) builder.RegisterService(relay.service());
+  if (flags.allow_join) builder.RegisterService(relay.service());
   grpc::ResourceQuota quota("fusion-broker");
   builder.SetResourceQuota(quota.SetMaxThreads(MostServingThreads(flags)));
   // Executors ping to notice dead connections (broker_session.cc, relay_endpoint.h); the default would call that abuse.

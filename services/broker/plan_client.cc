@@ -37,7 +37,7 @@ job::FusionJob WithKnownSize(job::FusionJob job, const broker::RequestPlan& ask)
 
 // The job as a question asks it. Of the devices that are left after a loss: going on in fewer stages serves the user better than the
 // refusal of a number that cannot be had any more, and gives the same loss bits. After a back-off: with codecs up to the limit.
-job::FusionJob AskedJob(job::FusionJob job, const broker::RequestPlan& ask, bool open) {
+job::FusionJob AskedJob(job::FusionJob job, const broker::RequestPlan& ask, bool allow_join) {
   const std::vector<std::string>& devices = ask.devices;
   if (const auto limit = compression::ParseCodecSpec(ask.codec_limit); limit.ok()) {
     job.spec.compression = broker::WithCodecLimit(job.spec.compression, *limit);
@@ -49,7 +49,7 @@ job::FusionJob AskedJob(job::FusionJob job, const broker::RequestPlan& ask, bool
   int64_t& replicas = job.spec.strategy.replicas;
   if (replicas > 1 && left < replicas * std::max<int64_t>(1, job.spec.strategy.stages)) replicas = 0;  // as many as pay
   job.spec.strategy.stages = std::min(job.spec.strategy.stages, left);
-  if (open) job.spec.executors.min = std::min(job.spec.executors.min, left);
+  if (allow_join) job.spec.executors.min = std::min(job.spec.executors.min, left);
   std::erase_if(job.spec.strategy.pins,
                 [&](const job::Pin& pin) { return std::find(devices.begin(), devices.end(), pin.device) == devices.end(); });
   return job;
@@ -152,7 +152,7 @@ v1::PlanRequest RequestOf(const PlanClientOptions& options, const std::string& p
   v1::PlanRequest request;
   if (ask.after_loss || KeepsSize(options, ask)) {
     const job::FusionJob job = WithKnownSize(options.job, ask);
-    request.set_job_document(job::ToYaml(ask.after_loss ? AskedJob(job, ask, options.open) : job));
+    request.set_job_document(job::ToYaml(ask.after_loss ? AskedJob(job, ask, options.allow_join) : job));
   } else {
     request.set_job_document(options.job_document);
   }

@@ -21,7 +21,7 @@ struct PlanClientOptions {
   job::FusionJob job;
   std::string job_document;  // its text, for the first plan
   std::string base_directory;
-  bool open = false;                           // others join the run: spec.executors.min is how many to wait for and no more
+  bool allow_join = false;                     // others join the run: spec.executors.min is how many to wait for and no more
   std::chrono::milliseconds timeout{240'000};  // for an answer, all attempts together; less than broker::kPlanSeconds
   std::chrono::milliseconds pause{500};        // between two attempts
 };

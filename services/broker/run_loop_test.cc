@@ -106,7 +106,7 @@ TEST_F(RunLoopTest, AnEventIsInTheRecordOnceAndInTheLogWhereThatIsAnotherStream)
 
 // No executor is left to say anything: only the loop's own beginning can start the wait that finds this out.
 TEST_F(RunLoopTest, ABrokerThatTakesOverARunWithoutExecutorsCanBeStopped) {
-  broker::RunState state({.expected = {"a"}, .total_steps = 9, .last_epoch = 1, .gone = {"a"}});
+  broker::RunState state({.expected = {"a"}, .total_steps = 9, .last_epoch = 1, .lost_executors = {"a"}});
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {{"a", "{}"}}, {}, 4);
   JournalState past;
   std::FILE* const out = std::tmpfile();
@@ -128,7 +128,7 @@ TEST_F(RunLoopTest, ACheckpointThatIsWholeWhenTheRunStopsIsOnThePage) {
   ASSERT_TRUE(staged.ok()) << staged.status();
   broker::ShardWritten shard{.epoch = 1, .step = 4, .stage = 0};
   for (const checkpoint::FileEntry& file : staged->files) shard.files.push_back({file.name, file.bytes, file.sha256, file.tensors});
-  broker::RunState state({.expected = {"a"}, .total_steps = 9, .checkpoints = true, .last_epoch = 1, .gone = {"a"}});
+  broker::RunState state({.expected = {"a"}, .total_steps = 9, .checkpoints = true, .last_epoch = 1, .lost_executors = {"a"}});
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {{"a", "{}"}}, {}, 4, {shard});
   JournalState past;
   RunLoopOptions options{.checkpoint_directory = checkpoints};
@@ -199,7 +199,7 @@ TEST_F(RunLoopTest, LargeReportsOfOneExecutorLeaveRoomForThoseOfTheOthers) {
 }
 
 TEST_F(RunLoopTest, StoreRetriesAreReportedOnceAndForPlannedExecutorsOnly) {
-  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .lost_executors = {"a"}});
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
@@ -221,7 +221,7 @@ TEST_F(RunLoopTest, StoreRetriesAreReportedOnceAndForPlannedExecutorsOnly) {
 }
 
 TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
-  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .lost_executors = {"a"}});
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
@@ -247,7 +247,7 @@ TEST_F(RunLoopTest, DataAreReportedByPlannedExecutorsOnlyAndOnceForEachStart) {
 }
 
 TEST_F(RunLoopTest, AnEvaluationCountsOnceAStepAndFromThePlansOwnStagesAlone) {
-  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .lost_executors = {"a"}});
   state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
@@ -276,7 +276,7 @@ TEST_F(RunLoopTest, AnEvaluationCountsOnceAStepAndFromThePlansOwnStagesAlone) {
 }
 
 TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
-  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a", "b"}});
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .lost_executors = {"a", "b"}});
   state.Adopt(1, broker::testing::PlanOn({"a", "b"}, {}, /*memory_bytes=*/1), {}, {}, 15);
   JournalState past;
   RunLoop loop(RunLoopOptions{}, std::move(state), *Journal::Open(folder_ / "journal", &past), RunLog(out_, 1, 1), nullptr, run_metrics_);
@@ -301,7 +301,7 @@ TEST_F(RunLoopTest, WhoIsNotInThePlanGetsIntoNoJournalAndNoMetric) {
 }
 
 TEST_F(RunLoopTest, TracesOfADeviceAreBoundedInNumberAndLength) {
-  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .gone = {"a"}});
+  broker::RunState state({.expected = {"a"}, .total_steps = 99, .last_epoch = 1, .lost_executors = {"a"}});
   broker::RunPlan plan = broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1);
   plan.plan.micro_batches = 2;
   state.Adopt(1, plan, {}, {}, 15);

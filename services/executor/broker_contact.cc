@@ -34,7 +34,7 @@ BrokerContact::BrokerContact(Options options, std::function<absl::Time()> now) :
   Write();
 }
 
-void BrokerContact::Note() {
+void BrokerContact::RecordContact() {
   const base::MutexLock lock(mutex_);
   last_ = now_();
   Write();
@@ -54,7 +54,7 @@ void BrokerContact::WriteTerminationLog(const std::string& sentence) const {
   if (!status.ok()) base::Log(base::LogLevel::kError, absl::StrCat("--termination-log: ", std::string(status.message())));
 }
 
-int BrokerContact::Ending(int code, const std::string& why) {
+int BrokerContact::ExitCode(int code, const std::string& why) {
   const base::MutexLock lock(mutex_);
   if (code == base::kExitDone) return code;
   const absl::Duration away = now_() - last_;

@@ -7,7 +7,7 @@
 //
 // The time is the wall clock's, the only one that a file can carry over a restart of the machine. A step of that clock can at worst end an
 // executor that has lost its broker anyway; the operator makes another.
-// Thread-safe. Note() and Ending() write a small file.
+// Thread-safe. RecordContact() and ExitCode() write a small file.
 #pragma once
 
 #include <functional>
@@ -34,9 +34,9 @@ class BrokerContact {
   BrokerContact(Options options, std::function<absl::Time()> now);
 
   // In touch now. A file that cannot be written is reported once in the log.
-  void Note();
+  void RecordContact();
   // The exit code of a program that was about to end with `code`, of a failure because of `why`, which the termination log gets.
-  int Ending(int code, const std::string& why = "");
+  int ExitCode(int code, const std::string& why = "");
 
  private:
   void WriteTerminationLog(const std::string& sentence) const;

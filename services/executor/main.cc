@@ -94,7 +94,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str()
       ->check([](const std::string& text) { return std::string(kernels::CheckDeviceName(text).message()); });
   app.add_flag(
-      "--allow-nondeterminism", flags.host.fastest,
+      "--allow-nondeterminism", flags.host.allow_nondeterminism,
       "On a GPU: the fastest algorithms by measurement, and fewer kernels; then bits differ from run to run and with the number of "
       "stages");
   CLI::Option* const closed = app.add_flag("--closed", flags.host.access.closed,
@@ -130,7 +130,7 @@ struct End {
 End Fail(const absl::Status& status, int code) { return {.code = ReportError(status, code), .why = std::string(status.message())}; }
 
 [[noreturn]] void ExitImmediately(const absl::Status& status, int code, BrokerContact& contact) {
-  daemon::ExitImmediately(status, contact.Ending(code, std::string(status.message())));
+  daemon::ExitImmediately(status, contact.ExitCode(code, std::string(status.message())));
 }
 
 End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact) {
@@ -165,7 +165,7 @@ End Attend(const Flags& flags, HostOptions host_options, BrokerContact& contact)
   absl::StatusOr<Credentials> credentials = LoadCredentials(flags.tls_directory, host_options.name);
   if (!credentials.ok()) return Fail(credentials.status(), kExitBadInput);
   session_options.credentials = credentials->channel;
-  session_options.on_contact = [&contact] { contact.Note(); };
+  session_options.on_contact = [&contact] { contact.RecordContact(); };
   data_options.name = host_options.name;
   data_options.incarnation = host_options.incarnation;
   if (flags.relay) {
@@ -245,7 +245,7 @@ int Main(int argc, char** argv) {
   if (flags.broker_lost_seconds > 0) flags.contact.lost_after = absl::Seconds(flags.broker_lost_seconds);
   BrokerContact contact(flags.contact, absl::Now);
   const End end = Attend(flags, flags.host, contact);
-  return contact.Ending(end.code, end.why);
+  return contact.ExitCode(end.code, end.why);
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ absl::Status BuildStage(const StageContext& setting, const v1::Assign& assign, r
   }
   epoch.throttle = std::make_unique<runtime::DeviceThrottle>(setting.compute_scale, setting.emulate);
   std::vector<opdag::ActivationKind> kinds = assigned.guard.kinds;
-  runtime::EdgeCodecs codecs =
+  runtime::EdgeCodecPtr codecs =
       runtime::CompressedEdgeCodec(epoch.stage, std::move(assigned.codecs), runtime::kComparisonPeriod,
                                    runtime::TensorCodecFor(setting.backend), std::move(kinds), std::move(assigned.guard));
   FUSIONLLM_ASSIGN_OR_RETURN(epoch.executor, runtime::StageExecutor::Create(workload.training, placement, epoch.stage, epoch.stages, config,

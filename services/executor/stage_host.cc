@@ -245,7 +245,8 @@ absl::Status StageHost::Welcome(const v1::Welcome& welcome) {
   }
   executor_metrics_.MemoryLimit(memory_bytes_);
   FUSIONLLM_ASSIGN_OR_RETURN(const std::string backend_name, BackendFor(job));
-  FUSIONLLM_ASSIGN_OR_RETURN(auto backend, kernels::CreateBackend(backend_name, {.threads = threads_, .deterministic = !options_.fastest}));
+  FUSIONLLM_ASSIGN_OR_RETURN(auto backend,
+                             kernels::CreateBackend(backend_name, {.threads = threads_, .deterministic = !options_.allow_nondeterminism}));
   base::Log(base::LogLevel::kInfo, backend->Describe());
   {
     const base::MutexLock lock(mutex_);

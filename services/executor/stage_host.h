@@ -42,11 +42,11 @@ struct HostOptions {
   uint64_t incarnation = 0;
   std::optional<int64_t> attempt;  // of the job; nothing: not known
   std::string build_version;
-  int threads = 0;                // 0: the device's, or all cores
-  int64_t memory_bytes = 0;       // 0: the device's, or what the machine has
-  std::string device = "cpu";     // as chosen by kernels::ChooseDevice: "cpu" or "cuda:N"
-  bool device_by_default = true;  // that one was not asked for: an emulated device is the CPU whatever there is
-  bool fastest = false;           // kernels::BackendOptions::deterministic, not
+  int threads = 0;                    // 0: the device's, or all cores
+  int64_t memory_bytes = 0;           // 0: the device's, or what the machine has
+  std::string device = "cpu";         // as chosen by kernels::ChooseDevice: "cpu" or "cuda:N"
+  bool device_by_default = true;      // that one was not asked for: an emulated device is the CPU whatever there is
+  bool allow_nondeterminism = false;  // kernels::BackendOptions::deterministic, not
   std::string device_description;
   int64_t device_memory_bytes = 0;  // 0: the machine's
   LocalAccess access;

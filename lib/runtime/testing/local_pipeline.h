@@ -27,8 +27,8 @@ struct PipelineOptions {
   uint64_t parameter_seed = 1;
   int64_t first_step = 1;
   int64_t steps = 3;  // the last
-  std::function<EdgeCodecs(int stage)> codecs = [](int) { return ExactEdgeCodec(); };
-  std::function<EdgeCodecs(int stage, kernels::Backend& backend)> codecs_on;  // instead of `codecs`
+  std::function<EdgeCodecPtr(int stage)> codecs = [](int) { return ExactEdgeCodec(); };
+  std::function<EdgeCodecPtr(int stage, kernels::Backend& backend)> codecs_on;  // instead of `codecs`
   // How a stage meets the same one of the other replicas.
   std::function<absl::StatusOr<std::unique_ptr<collective::Communicator>>(collective::Rendezvous&, const collective::GroupRank&,
                                                                           kernels::Backend&)>
