@@ -137,7 +137,7 @@ absl::StatusOr<EvaluationReport> EvaluateFile(job::FusionJob job, const checkpoi
   FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> warnings,
                              base::AsBadInput(workload::CheckStart(job, graph, stored, workload::ReadFor::kEvaluation)));
   for (const std::string& warning : warnings) std::fprintf(stderr, "fusionctl: warning: %s\n", warning.c_str());
-  workload->data.part = data::Part::kTest;  // of a folder of images or tokens
+  workload->data.split = data::DatasetSplit::kTest;  // of a folder of images or tokens
   FUSIONLLM_ASSIGN_OR_RETURN(const data::TrainingData data, base::AsBadInput(data::OpenTrainingData(workload->data)));
   const data::Dataset* const dataset = data.validation != nullptr ? data.validation.get() : data.training.get();
   FUSIONLLM_RETURN_IF_ERROR(workload::CheckSamplesFit(*workload, dataset->sample_type()));

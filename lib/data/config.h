@@ -27,14 +27,14 @@ struct ShapesConfig {
 };
 
 enum class TextEncoding : uint8_t { kUtf8, kBytes };  // what files of text must be; kBytes: anything
-// Which files of a folder of images or tokens are meant, that holds those of both: parts.h.
-enum class Part : uint8_t { kTraining, kTest };
-enum class HeldOut : uint8_t { kEven, kEnd };  // which samples a fraction takes: split.h, or the last ones
+// Which files of a folder of images or tokens are meant, that holds those of both: split_files.h.
+enum class DatasetSplit : uint8_t { kTraining, kTest };
+enum class ValidationSplit : uint8_t { kEven, kEnd };  // which samples a fraction takes: split.h, or the last ones
 
 struct DatasetConfig {
   DatasetKind kind = DatasetKind::kText;
   std::vector<std::string> paths;  // files or folders, in this order; each folder in sorted order
-  Part part = Part::kTraining;
+  DatasetSplit split = DatasetSplit::kTraining;
   std::string base_folder;  // what relative paths are relative to; empty: the working directory
 
   int64_t sequence_length = 0;  // text, tokens: tokens of a window, 1 .. 2^24
@@ -48,7 +48,7 @@ struct DatasetConfig {
   // At most one of the two. The fraction is of the samples; training then uses the rest.
   std::vector<std::string> validation_paths;
   double validation_fraction = 0;  // 0: none; else in (0, 1)
-  HeldOut held_out = HeldOut::kEven;
+  ValidationSplit held_out = ValidationSplit::kEven;
 };
 
 }  // namespace fusionllm::data

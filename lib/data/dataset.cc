@@ -91,7 +91,7 @@ absl::StatusOr<TrainingData> OpenTrainingData(const DatasetConfig& config) {
   if (!config.validation_paths.empty()) {
     DatasetConfig validation = config;
     validation.paths = config.validation_paths;
-    validation.part = Part::kTest;
+    validation.split = DatasetSplit::kTest;
     absl::StatusOr<std::unique_ptr<Dataset>> opened = OpenDataset(validation);
     if (!opened.ok()) {
       return absl::Status(opened.status().code(), absl::StrCat("spec.data.validation.path: ", opened.status().message()));
@@ -109,7 +109,7 @@ absl::StatusOr<TrainingData> OpenTrainingData(const DatasetConfig& config) {
       return absl::InvalidArgumentError(
           absl::StrCat("the data has ", whole->size(), " samples: holding out ", held_out, " for validation leaves none for training"));
     }
-    if (config.held_out == HeldOut::kEnd) {
+    if (config.held_out == ValidationSplit::kEnd) {
       data.training = std::make_unique<SubsetDataset>(whole, kept, [](int64_t index) { return index; });
       data.validation = std::make_unique<SubsetDataset>(whole, held_out, [kept](int64_t index) { return kept + index; });
     } else {

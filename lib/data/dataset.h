@@ -70,9 +70,9 @@ struct TrainingData {
   std::unique_ptr<Dataset> validation;  // null when the config asks for none
 };
 
-// OpenDataset for training, and with Part::kTest for validation. A fraction holds out floor(fraction * size) samples, at least one; it must
-// leave one. Which ones config.held_out says. Those that are drawn evenly stand in a fixed random order (split.h), else in that of the
-// files.
+// OpenDataset for training, and with DatasetSplit::kTest for validation. A fraction holds out floor(fraction * size) samples, at least one;
+// it must leave one. Which ones config.held_out says. Those that are drawn evenly stand in a fixed random order (split.h), else in that of
+// the files.
 absl::StatusOr<TrainingData> OpenTrainingData(const DatasetConfig& config);
 
 }  // namespace fusionllm::data

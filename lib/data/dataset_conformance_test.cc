@@ -168,7 +168,7 @@ TEST_P(DatasetConformance, ThreadsMayReadAtOnce) {
 TEST_P(DatasetConformance, TrainingAndValidationPartTheSamples) {
   DatasetConfig config = Config();
   config.validation_fraction = 0.34;
-  config.held_out = HeldOut::kEnd;  // those drawn evenly: split_test
+  config.held_out = ValidationSplit::kEnd;  // those drawn evenly: split_test
   const auto parts = OpenTrainingData(config);
   ASSERT_TRUE(parts.ok()) << parts.status();
   const auto whole = Open();

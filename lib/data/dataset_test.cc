@@ -38,7 +38,7 @@ TEST(DatasetTest, HoldsOutTheLastFractionOfTheWindows) {
   folder.Write("text", text + ".");
   DatasetConfig config = TextConfig(folder);
   config.validation_fraction = 0.25;
-  config.held_out = HeldOut::kEnd;
+  config.held_out = ValidationSplit::kEnd;
   const auto data = OpenTrainingData(config);
   ASSERT_TRUE(data.ok()) << data.status();
   ASSERT_EQ(data->training->size(), 8);

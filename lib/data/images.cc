@@ -16,7 +16,7 @@
 #include "lib/base/file_format.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/files.h"
-#include "lib/data/parts.h"
+#include "lib/data/split_files.h"
 
 namespace fusionllm::data {
 namespace {
@@ -224,7 +224,7 @@ SampleType Cifar10SampleType() { return {{tensor::DType::kF32, {kCifarSide, kCif
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config) {
   const FileFilter filter = {[](absl::string_view name) { return absl::EndsWith(name, ".bin"); },
                              "file of CIFAR-10's binary version (*.bin)"};
-  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, FilesOfPart(config, filter));
+  FUSIONLLM_ASSIGN_OR_RETURN(const std::vector<std::string> paths, FilesOfSplit(config, filter));
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<base::SourceFile> files, OpenFiles(paths));
   std::vector<int64_t> starts;
   FilesRead read;
@@ -248,7 +248,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const DatasetConfig& config) {
   const FileFilter filter = {[](absl::string_view name) { return absl::StrContains(name, "idx"); }, "file in MNIST's idx format (*idx*)"};
-  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, FilesOfPart(config, filter));
+  FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths, FilesOfSplit(config, filter));
   std::vector<IdxFile> images, labels;
   FilesRead read;
   for (std::string& archive : TakeUnpackedArchives(paths)) read.Skip(std::move(archive), "it lies there unpacked as well");

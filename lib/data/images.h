@@ -35,7 +35,7 @@ class PixelScale {
 };
 
 // Records of 3073 bytes: a label below 10, then 32 x 32 red, green and blue planes. From a folder come its *.bin of
-// config.part (parts.h): data_batch*.bin, or test_batch.bin.
+// config.split (split_files.h): data_batch*.bin, or test_batch.bin.
 // Errors: InvalidArgument for an empty file, a size that is not a whole number of records, a label out of range (names file and byte).
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config);
 
@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const DatasetConfig& config
 SampleType Cifar10SampleType();
 
 // Pairs of idx files: u8 images [N, H, W] or [N, H, W, C] and u8 labels [N], distinguished by their magic numbers and paired in order. From
-// a folder come its files with "idx" in their name, of config.part (parts.h). Not gzipped: of an
+// a folder come its files with "idx" in their name, of config.split (split_files.h). Not gzipped: of an
 // archive whose file lies beside it only the file is read. Gray images are
 // repeated to three channels where config.image_channels is 3, as networks for colour images are commonly given them.
 // Errors: InvalidArgument for a foreign magic number, sizes that disagree with the header, images without labels, pairs of different

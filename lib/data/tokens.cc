@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/data/files.h"
-#include "lib/data/parts.h"
+#include "lib/data/split_files.h"
 #include "lib/data/text_check.h"
 #include "lib/data/token_check.h"
 
@@ -203,7 +203,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTokenWindows(const DatasetConfig& c
   const FileFilter filter = {[](absl::string_view name) { return IsWideName(name) || IsNarrowName(name) || IsEitherName(name); },
                              "file of token ids (*.bin, *.u16, *.uint16, *.u32, *.uint32)"};
   FUSIONLLM_ASSIGN_OR_RETURN(std::vector<std::string> paths,
-                             tokens ? FilesOfPart(config, filter) : ExpandPaths(config.paths, config.base_folder));
+                             tokens ? FilesOfSplit(config, filter) : ExpandPaths(config.paths, config.base_folder));
   FilesRead read;
   if (!tokens && config.encoding == TextEncoding::kUtf8) {
     FUSIONLLM_ASSIGN_OR_RETURN(paths, KeepText(config, std::move(paths), read));

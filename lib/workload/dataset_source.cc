@@ -156,7 +156,7 @@ std::string DatasetSource::Summary() const {
   if (data_.validation == nullptr) return text;
   const std::string held_out = absl::StrCat(data_.validation->size());
   if (workload_.data.validation_fraction > 0) {
-    const bool even = workload_.data.held_out == data::HeldOut::kEven;
+    const bool even = workload_.data.held_out == data::ValidationSplit::kEven;
     return absl::StrCat(text, ", ", held_out, " held out for validation", EvaluatedText(), ", ",
                         even ? "drawn evenly over all of the data" : "the last ones of the data",
                         " (spec.data.validation.fraction: ", workload_.data.validation_fraction, ")");

@@ -38,7 +38,7 @@ data::DatasetConfig DataOf(const job::Spec& spec, const opdag::Graph& graph, con
   data::DatasetConfig config{.kind = spec.data.kind, .paths = spec.data.path, .base_folder = base_directory};
   const job::DataRules rules = job::DataRulesOf(spec.data);
   config.encoding = rules.encoding == job::TextEncoding::kUtf8 ? data::TextEncoding::kUtf8 : data::TextEncoding::kBytes;
-  config.held_out = rules.split == job::Split::kEven ? data::HeldOut::kEven : data::HeldOut::kEnd;
+  config.held_out = rules.split == job::Split::kEven ? data::ValidationSplit::kEven : data::ValidationSplit::kEnd;
   if (spec.data.token_dtype != job::TokenDtype::kAuto) config.token_dtype = job::ToString(spec.data.token_dtype);
   config.sequence_length = spec.training.sequence_length;
   const InputLimits limits = InputLimitsOf(graph);

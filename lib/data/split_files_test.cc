@@ -1,4 +1,4 @@
-#include "lib/data/parts.h"
+#include "lib/data/split_files.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,27 +12,27 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class FilesOfPartTest : public ::testing::Test {
+class FilesOfSplitTest : public ::testing::Test {
  protected:
   // Of the folder "d", by their paths below it; or what is wrong.
-  std::vector<std::string> Files(Part part, std::vector<std::string> files, std::vector<std::string> paths = {"d"}) {
+  std::vector<std::string> Files(DatasetSplit split, std::vector<std::string> files, std::vector<std::string> paths = {"d"}) {
     const base::TempFolder folder;
     for (const std::string& file : files) folder.Write("d/" + file, "x");
     DatasetConfig config;
-    config.part = part;
+    config.split = split;
     config.base_folder = folder.path();
     config.paths = paths;
-    const auto found = FilesOfPart(config, {});
+    const auto found = FilesOfSplit(config, {});
     if (!found.ok()) return {std::string(found.status().message())};
     std::vector<std::string> names;
     for (const std::string& file : *found) names.push_back(file.substr(folder.path().size() + 3));
     return names;
   }
-  std::vector<std::string> Training(std::vector<std::string> files) { return Files(Part::kTraining, std::move(files)); }
-  std::vector<std::string> Test(std::vector<std::string> files) { return Files(Part::kTest, std::move(files)); }
+  std::vector<std::string> Training(std::vector<std::string> files) { return Files(DatasetSplit::kTraining, std::move(files)); }
+  std::vector<std::string> Test(std::vector<std::string> files) { return Files(DatasetSplit::kTest, std::move(files)); }
 };
 
-TEST_F(FilesOfPartTest, PublishedNamesTellTheirPart) {
+TEST_F(FilesOfSplitTest, PublishedNamesTellTheirSplit) {
   const std::vector<std::vector<std::string>> kPairs = {
       {"train-images-idx3-ubyte", "t10k-images-idx3-ubyte"},
       {"data_batch_1.bin", "test_batch.bin"},
@@ -48,20 +48,20 @@ TEST_F(FilesOfPartTest, PublishedNamesTellTheirPart) {
   }
 }
 
-TEST_F(FilesOfPartTest, AFolderThatTellsNoPartsIsReadWhole) {
+TEST_F(FilesOfSplitTest, AFolderThatTellsNoSplitsIsReadWhole) {
   EXPECT_THAT(Training({"a.idx", "latest.idx"}), ElementsAre("a.idx", "latest.idx"));
   EXPECT_THAT(Test({"a.idx", "latest.idx"}), ElementsAre("a.idx", "latest.idx"));
 }
 
-TEST_F(FilesOfPartTest, TestFilesAreTrainedOnOnlyWhereThereAreNoOthers) {
+TEST_F(FilesOfSplitTest, TestFilesAreTrainedOnOnlyWhereThereAreNoOthers) {
   EXPECT_THAT(Training({"a.idx", "test.idx"}), ElementsAre("a.idx"));
   EXPECT_THAT(Training({"t10k-a.idx", "test.idx"}), ElementsAre("t10k-a.idx", "test.idx"));
 }
 
-TEST_F(FilesOfPartTest, TrainingFilesAreNeverTestedOnUnlessNamed) {
+TEST_F(FilesOfSplitTest, TrainingFilesAreNeverTestedOnUnlessNamed) {
   EXPECT_THAT(Test({"a.idx", "train.idx"}),
               ElementsAre(AllOf(HasSubstr("holds files for training (train.idx)"), HasSubstr("name the files"))));
-  EXPECT_THAT(Files(Part::kTest, {"train.idx"}, {"d/train.idx"}), ElementsAre("train.idx"));
+  EXPECT_THAT(Files(DatasetSplit::kTest, {"train.idx"}, {"d/train.idx"}), ElementsAre("train.idx"));
 }
 
 TEST(TakeUnpackedArchivesTest, AnArchiveCountsOnlyWhereItsFileIsNotThere) {

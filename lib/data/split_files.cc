@@ -1,4 +1,4 @@
-#include "lib/data/parts.h"
+#include "lib/data/split_files.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -22,16 +22,16 @@ namespace fs = std::filesystem;
 constexpr absl::string_view kArchiveEndings[] = {".gz", ".bz2", ".xz", ".zst", ".zip"};
 constexpr absl::string_view kTestWords[] = {"t10k", "val", "valid", "validation"};
 
-std::optional<Part> PartOfName(const std::string& name) {
+std::optional<DatasetSplit> SplitOfName(const std::string& name) {
   const std::string lower = absl::AsciiStrToLower(name);
-  if (absl::StartsWith(lower, "data_batch")) return Part::kTraining;
-  std::optional<Part> part;
+  if (absl::StartsWith(lower, "data_batch")) return DatasetSplit::kTraining;
+  std::optional<DatasetSplit> split;
   std::string word;
   const auto end_word = [&] {
-    if (part) return;
-    if (absl::StartsWith(word, "train")) part = Part::kTraining;
+    if (split) return;
+    if (absl::StartsWith(word, "train")) split = DatasetSplit::kTraining;
     const bool test = std::find(std::begin(kTestWords), std::end(kTestWords), word) != std::end(kTestWords);
-    if (test || absl::StartsWith(word, "test")) part = Part::kTest;
+    if (test || absl::StartsWith(word, "test")) split = DatasetSplit::kTest;
     word.clear();
   };
   for (const char c : lower) {
@@ -42,23 +42,23 @@ std::optional<Part> PartOfName(const std::string& name) {
     }
   }
   end_word();
-  return part;
+  return split;
 }
 
 // What the words of a file's path below `folder` say, the last first.
-std::optional<Part> PartBelow(const fs::path& folder, const std::string& file) {
+std::optional<DatasetSplit> SplitBelow(const fs::path& folder, const std::string& file) {
   const fs::path below = fs::path(file).lexically_relative(folder);
   std::vector<std::string> names;
   for (const fs::path& name : below) names.push_back(name.string());
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    if (const std::optional<Part> part = PartOfName(*name); part.has_value()) return part;
+    if (const std::optional<DatasetSplit> split = SplitOfName(*name); split.has_value()) return split;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> FilesOfPart(const DatasetConfig& config, const FileFilter& filter) {
+absl::StatusOr<std::vector<std::string>> FilesOfSplit(const DatasetConfig& config, const FileFilter& filter) {
   if (config.paths.empty()) return ExpandPaths(config.paths, config.base_folder, filter).status();
   std::vector<std::string> kept;
   for (const std::string& path : config.paths) {
@@ -66,14 +66,14 @@ absl::StatusOr<std::vector<std::string>> FilesOfPart(const DatasetConfig& config
     const fs::path folder = fs::path(config.base_folder) / path;
     std::error_code error;
     if (fs::is_directory(folder, error)) {
-      const auto is = [&](Part part) { return [&, part](const std::string& file) { return PartBelow(folder, file) == part; }; };
-      const Part other = config.part == Part::kTraining ? Part::kTest : Part::kTraining;
-      const bool has_part = std::any_of(found.begin(), found.end(), is(config.part));
+      const auto is = [&](DatasetSplit split) { return [&, split](const std::string& file) { return SplitBelow(folder, file) == split; }; };
+      const DatasetSplit other = config.split == DatasetSplit::kTraining ? DatasetSplit::kTest : DatasetSplit::kTraining;
+      const bool has_split = std::any_of(found.begin(), found.end(), is(config.split));
       const bool has_only_other = std::all_of(found.begin(), found.end(), is(other));
-      if (has_part) {
-        std::erase_if(found, std::not_fn(is(config.part)));
+      if (has_split) {
+        std::erase_if(found, std::not_fn(is(config.split)));
       } else if (const auto first = std::find_if(found.begin(), found.end(), is(other));
-                 config.part == Part::kTest && first != found.end()) {
+                 config.split == DatasetSplit::kTest && first != found.end()) {
         return absl::InvalidArgumentError(
             absl::StrCat("data folder ", folder.string(), " holds files for training (", fs::path(*first).filename().string(),
                          ") and none to test on (t10k*, test*, val*); name the files by their paths if those are meant"));
