@@ -421,10 +421,10 @@ class Preparation {
       setup_.mirrors->Start(
           first_sequence, [loop = setup_.loop.get()](broker::EmitEvent news) { loop->LogEvent(std::move(news)); },
           [run_metrics = setup_.run_metrics.get()](int64_t step) { run_metrics->CheckpointStored(step); },
-          [recall = setup_.shard_fetcher.get()](const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
-                                                const std::stop_token& stop, const std::function<void()>& moved) {
+          [fetcher = setup_.shard_fetcher.get()](const std::string& folder, const std::vector<checkpoint::FileEntry>& files,
+                                                 const std::stop_token& stop, const std::function<void()>& moved) {
             for (const checkpoint::FileEntry& file : files) {
-              FUSIONLLM_RETURN_IF_ERROR(recall->FetchShard(
+              FUSIONLLM_RETURN_IF_ERROR(fetcher->FetchShard(
                   folder, file, [&stop] { return stop.stop_requested(); }, moved));
             }
             return absl::OkStatus();

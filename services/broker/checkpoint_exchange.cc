@@ -333,7 +333,7 @@ grpc::Status CheckpointExchange::FetchTensors(grpc::ServerContext* context, cons
   if (!path.ok()) return ToGrpc(path.status());
   absl::StatusOr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(*path, checkpoint::SiteFilesPolicy::kSkip);
   if (!reader.ok()) return ToGrpc(reader.status());
-  if (const absl::Status recalled = FetchMissing(**call, *request, *context, *reader); !recalled.ok()) return ToGrpc(recalled);
+  if (const absl::Status fetched = FetchMissing(**call, *request, *context, *reader); !fetched.ok()) return ToGrpc(fetched);
   v1::TensorPiece piece;
   piece.mutable_checkpoint()->set_path(*path);
   if (reader->manifest().has_value()) {

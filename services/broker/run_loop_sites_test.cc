@@ -38,7 +38,7 @@ class RunLoopSitesTest : public ::testing::Test {
     std::filesystem::create_directories(checkpoints_);  // as its id has it
     broker::RunState state({.expected = {"a"}, .total_steps = kSteps, .checkpoints = true, .last_epoch = 1});
     state.Adopt(1, broker::testing::PlanOn({"a"}, {}, /*memory_bytes=*/1), {{"a", "{}"}}, {}, 1);
-    RunLoopOptions options{.checkpoint_directory = checkpoints_, .shard_fetcher = &recall_};
+    RunLoopOptions options{.checkpoint_directory = checkpoints_, .shard_fetcher = &fetcher_};
     options.find_fallback = [this](const checkpoint::CheckpointFilter& eligible) { return another_(eligible); };
     options.job.spec.checkpoint.emplace();
     JournalState past;
@@ -146,7 +146,7 @@ class RunLoopSitesTest : public ::testing::Test {
   std::FILE* const out_ = open_memstream(&text_, &size_);
   metrics::Registry registry_{"test", "0"};
   RunMetrics run_metrics_{registry_, {}};
-  ShardFetcher recall_{{.absence_timeout = std::chrono::hours(1)}};
+  ShardFetcher fetcher_{{.absence_timeout = std::chrono::hours(1)}};
   std::unique_ptr<RunLoop> loop_;
   ExecutorSessions executor_sessions_{
       {.require_certificate = false},
@@ -208,9 +208,9 @@ TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
   loop_->OnMessage("a", 2, leaving);
   loop_->OnLeft("a", 2, "it was asked to end");
   EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
-  recall_.SetShutdownTimeout(std::chrono::hours(1));
+  fetcher_.SetShutdownTimeout(std::chrono::hours(1));
   const checkpoint::FileEntry file{.name = files[0].name, .site = "paris"};
-  const absl::Status brought = recall_.FetchShard(checkpoints_ + "/step-000002", file, [] { return false; });
+  const absl::Status brought = fetcher_.FetchShard(checkpoints_ + "/step-000002", file, [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(brought)) << brought;
   EXPECT_THAT(brought.message(), HasSubstr("asked to end"));
 }
@@ -219,14 +219,14 @@ TEST_F(RunLoopSitesTest, OfASiteWhoseExecutorLeavesNothingIsAwaitedAtTheEnd) {
 TEST_F(RunLoopSitesTest, AnExecutorThatSaysThatItLeavesIsHeardWhenTheRunIsOver) {
   Save(2);
   Kept();
-  recall_.AddExecutor("b", "oslo");
+  fetcher_.AddExecutor("b", "oslo");
   loop_->Stop();
   loop_->OnLeft("a", 2, "it was asked to end");
   EXPECT_EQ(running_.wait_for(kTimeout), std::future_status::ready);
   v1::ExecutorMessage leaving;
   leaving.mutable_leaving();
   loop_->OnMessage("b", 1, leaving);
-  EXPECT_TRUE(recall_.AllShuttingDown({"oslo"}, std::chrono::milliseconds(0)));
+  EXPECT_TRUE(fetcher_.AllShuttingDown({"oslo"}, std::chrono::milliseconds(0)));
 }
 
 TEST_F(RunLoopSitesTest, ReportsCheckpointsSkippedInFallbackSearch) {

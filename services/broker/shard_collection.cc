@@ -14,11 +14,11 @@ namespace {
 using checkpoint::FileEntry;
 
 // One after the other, as an executor sends them. The first that cannot be had ends it.
-absl::Status CollectOf(ShardFetcher& recall, const std::string& folder, const std::vector<const FileEntry*>& files,
+absl::Status CollectOf(ShardFetcher& fetcher, const std::string& folder, const std::vector<const FileEntry*>& files,
                        absl::Duration silence) {
   absl::Time moved_at = absl::Now();
   for (const FileEntry* const file : files) {
-    const absl::Status one = recall.FetchShard(
+    const absl::Status one = fetcher.FetchShard(
         folder, *file, [&] { return absl::Now() - moved_at > silence; }, [&] { moved_at = absl::Now(); });
     if (absl::IsCancelled(one)) return absl::CancelledError(absl::StrCat("nothing has come for ", absl::FormatDuration(silence)));
     if (!one.ok()) return one;
@@ -29,12 +29,12 @@ absl::Status CollectOf(ShardFetcher& recall, const std::string& folder, const st
 
 }  // namespace
 
-absl::Status CollectShards(ShardFetcher& recall, const std::string& folder, const std::vector<FileEntry>& files, absl::Duration silence) {
+absl::Status CollectShards(ShardFetcher& fetcher, const std::string& folder, const std::vector<FileEntry>& files, absl::Duration silence) {
   std::map<std::string, std::pair<std::vector<const FileEntry*>, absl::Status>> sites;
   for (const FileEntry& file : files) sites[file.site].first.push_back(&file);
   std::vector<std::thread> threads;
   for (auto& [site, work] : sites) {
-    threads.emplace_back([&recall, &folder, &work, silence] { work.second = CollectOf(recall, folder, work.first, silence); });
+    threads.emplace_back([&fetcher, &folder, &work, silence] { work.second = CollectOf(fetcher, folder, work.first, silence); });
   }
   for (std::thread& thread : threads) thread.join();
   absl::Status first;

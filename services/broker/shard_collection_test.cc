@@ -34,47 +34,47 @@ std::vector<checkpoint::FileEntry> Files() {
 
 class ShardCollectionTest : public ::testing::Test {
  protected:
-  std::future<absl::Status> Collect(ShardFetcher& recall, absl::Duration silence = kLong) {
-    return std::async(std::launch::async, [&recall, silence, this] { return CollectShards(recall, folder_ / "step", Files(), silence); });
+  std::future<absl::Status> Collect(ShardFetcher& fetcher, absl::Duration silence = kLong) {
+    return std::async(std::launch::async, [&fetcher, silence, this] { return CollectShards(fetcher, folder_ / "step", Files(), silence); });
   }
 
   const base::TempFolder folder_;
 };
 
 TEST_F(ShardCollectionTest, SitesThatAreAwayAreAwaitedAtTheSameTime) {
-  ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
+  ShardFetcher fetcher({.absence_timeout = std::chrono::hours(1)});
   std::mutex mutex;
   std::set<std::string> awaited;
   std::promise<void> all;
-  recall.OnWaiting([&](const WaitingForSite& site) {
+  fetcher.OnWaiting([&](const WaitingForSite& site) {
     const std::lock_guard lock(mutex);
     if (awaited.insert(site.site).second && awaited.size() == kSites.size()) all.set_value();
   });
-  auto collected = Collect(recall);
+  auto collected = Collect(fetcher);
   ASSERT_EQ(all.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready) << "while none has been given up";
-  recall.CancelWaits();
+  fetcher.CancelWaits();
   const absl::Status status = collected.get();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   for (const std::string& site : kSites) EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("site ", site, ": ")));
 }
 
 TEST_F(ShardCollectionTest, SilentSitesAreGivenUpTogetherAndOneThatSendsIsNot) {
-  ShardFetcher recall({.silence_timeout = std::chrono::hours(1), .rounds = 1});
+  ShardFetcher fetcher({.silence_timeout = std::chrono::hours(1), .rounds = 1});
   // Paris sends what it is asked for; the others hear the order and say nothing.
   std::vector<std::thread> senders;
   std::mutex mutex;
-  recall.SendBy([&](const std::string& executor, const v1::BrokerMessage& order) {
+  fetcher.SendBy([&](const std::string& executor, const v1::BrokerMessage& order) {
     if (executor != "paris-0") return true;
     const std::lock_guard lock(mutex);
-    senders.emplace_back([&recall, id = order.send_shard().recall()] {
-      const auto arrival = recall.Take("paris-0", id, [] {});
+    senders.emplace_back([&fetcher, id = order.send_shard().recall()] {
+      const auto arrival = fetcher.Take("paris-0", id, [] {});
       ASSERT_TRUE(arrival.ok()) << arrival.status();
       (*arrival)->Done(absl::OkStatus());
     });
     return true;
   });
-  for (const std::string& site : kSites) recall.AddExecutor(absl::StrCat(site, "-0"), site);
-  const absl::Status status = Collect(recall, absl::Milliseconds(300)).get();
+  for (const std::string& site : kSites) fetcher.AddExecutor(absl::StrCat(site, "-0"), site);
+  const absl::Status status = Collect(fetcher, absl::Milliseconds(300)).get();
   for (std::thread& sender : senders) sender.join();
   EXPECT_EQ(senders.size(), 2) << "files of paris";
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
@@ -83,16 +83,16 @@ TEST_F(ShardCollectionTest, SilentSitesAreGivenUpTogetherAndOneThatSendsIsNot) {
 }
 
 TEST_F(ShardCollectionTest, DoesNotWaitForSitesOfADeletedJob) {
-  ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
+  ShardFetcher fetcher({.absence_timeout = std::chrono::hours(1)});
   int notices = 0;
-  recall.OnWaiting([&](const WaitingForSite&) { ++notices; });
+  fetcher.OnWaiting([&](const WaitingForSite&) { ++notices; });
   for (const std::string& site : kSites) {
-    recall.AddExecutor(absl::StrCat(site, "-0"), site);
-    recall.MarkLeaving(absl::StrCat(site, "-0"));
-    recall.RemoveExecutor(absl::StrCat(site, "-0"));
+    fetcher.AddExecutor(absl::StrCat(site, "-0"), site);
+    fetcher.MarkLeaving(absl::StrCat(site, "-0"));
+    fetcher.RemoveExecutor(absl::StrCat(site, "-0"));
   }
-  recall.SetShutdownTimeout(std::chrono::hours(1));
-  auto collected = Collect(recall);
+  fetcher.SetShutdownTimeout(std::chrono::hours(1));
+  auto collected = Collect(fetcher);
   ASSERT_EQ(collected.wait_for(std::chrono::seconds(20)), std::future_status::ready);
   const absl::Status status = collected.get();
   EXPECT_THAT(status.message(), AllOf(HasSubstr("site london: "), HasSubstr("site rome: "), HasSubstr("asked to end")));

@@ -42,9 +42,9 @@ void ShardFetcher::OnProgress(std::function<void()> progress) {
   progress_ = std::move(progress);
 }
 
-void ShardFetcher::OnFetched(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled) {
+void ShardFetcher::OnFetched(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> on_fetched) {
   const base::MutexLock lock(mutex_);
-  on_fetched_ = std::move(recalled);
+  on_fetched_ = std::move(on_fetched);
 }
 
 void ShardFetcher::OnWaiting(std::function<void(const WaitingForSite& awaited)> on_awaited) {
@@ -225,9 +225,9 @@ absl::Status ShardFetcher::AskOne(std::unique_lock<std::mutex>& lock, const std:
   if (asked_.at(id).ended && asked_.at(id).status.ok()) status = absl::OkStatus();
   asked_.erase(id);
   if (!status.ok() || !on_fetched_) return status;
-  const auto recalled = on_fetched_;
+  const auto on_fetched = on_fetched_;
   lock.unlock();
-  recalled(file, executor);
+  on_fetched(file, executor);
   lock.lock();
   return status;
 }

@@ -62,7 +62,7 @@ class ShardFetcher {
   void OnProgress(std::function<void()> progress);
 
   // Called for each file that has come, and from whom; from the thread that waited.
-  void OnFetched(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> recalled);
+  void OnFetched(std::function<void(const checkpoint::FileEntry& file, const std::string& executor)> on_fetched);
 
   // Called when waiting for a site begins, and now and then while it lasts; from a thread that waits.
   void OnWaiting(std::function<void(const WaitingForSite& awaited)> on_awaited);
@@ -88,19 +88,19 @@ class ShardFetcher {
   // A file on its way. Its owner ends it with Done() or, with an error, by destroying it.
   class IncomingShard {
    public:
-    IncomingShard(ShardFetcher& recall, uint64_t id, std::string folder, checkpoint::FileEntry file)
-        : recall_(recall), id_(id), folder_(std::move(folder)), file_(std::move(file)) {}
-    ~IncomingShard() { recall_.End(id_, status_); }
+    IncomingShard(ShardFetcher& fetcher, uint64_t id, std::string folder, checkpoint::FileEntry file)
+        : fetcher_(fetcher), id_(id), folder_(std::move(folder)), file_(std::move(file)) {}
+    ~IncomingShard() { fetcher_.End(id_, status_); }
     IncomingShard(const IncomingShard&) = delete;
     IncomingShard& operator=(const IncomingShard&) = delete;
 
     const std::string& folder() const { return folder_; }
     const checkpoint::FileEntry& file() const { return file_; }
-    void Moved() { recall_.Moved(id_); }
+    void Moved() { fetcher_.Moved(id_); }
     void Done(absl::Status status) { status_ = std::move(status); }
 
    private:
-    ShardFetcher& recall_;
+    ShardFetcher& fetcher_;
     const uint64_t id_;
     const std::string folder_;
     const checkpoint::FileEntry file_;

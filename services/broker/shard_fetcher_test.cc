@@ -43,10 +43,10 @@ class ShardFetcherTest : public ::testing::Test {
 };
 
 TEST_F(ShardFetcherTest, AWaitForASiteIsReportedWithReasonAndTimeAndAgain) {
-  ShardFetcher recall({.absence_timeout = std::chrono::seconds(100), .notify_interval = std::chrono::milliseconds(1)});
+  ShardFetcher fetcher({.absence_timeout = std::chrono::seconds(100), .notify_interval = std::chrono::milliseconds(1)});
   std::mutex mutex;
   std::vector<WaitingForSite> notices;
-  recall.OnWaiting([&](const WaitingForSite& awaited) {
+  fetcher.OnWaiting([&](const WaitingForSite& awaited) {
     const std::lock_guard lock(mutex);
     notices.push_back(awaited);
   });
@@ -54,7 +54,7 @@ TEST_F(ShardFetcherTest, AWaitForASiteIsReportedWithReasonAndTimeAndAgain) {
     const std::lock_guard lock(mutex);
     return notices.size();
   };
-  const auto bring = [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); };
+  const auto bring = [&] { return fetcher.FetchShard(saved_, files_.at(0), [] { return false; }); };
   auto brought = std::async(std::launch::async, bring);
   while (notice_count() < 2) std::this_thread::yield();
   const WaitingForSite at_first = [&] {
@@ -67,7 +67,7 @@ TEST_F(ShardFetcherTest, AWaitForASiteIsReportedWithReasonAndTimeAndAgain) {
   EXPECT_EQ(at_first.files, 3);
   EXPECT_THAT(at_first.left.count(), AllOf(::testing::Gt(90), ::testing::Le(100)));
 
-  recall.CancelWaits();
+  fetcher.CancelWaits();
   const absl::Status given_up = brought.get();
   EXPECT_TRUE(absl::IsUnavailable(given_up)) << given_up;
   const size_t before = notice_count();
@@ -76,20 +76,20 @@ TEST_F(ShardFetcherTest, AWaitForASiteIsReportedWithReasonAndTimeAndAgain) {
 }
 
 TEST_F(ShardFetcherTest, ClosedRunDoesNotWaitForSites) {
-  ShardFetcher recall({.absence_timeout = std::chrono::seconds(100), .fixed_executors = true});
+  ShardFetcher fetcher({.absence_timeout = std::chrono::seconds(100), .fixed_executors = true});
   int notices = 0;
-  recall.OnWaiting([&](const WaitingForSite&) { ++notices; });
-  const absl::Status status = recall.FetchShard(saved_, files_.at(0), [] { return false; });
+  fetcher.OnWaiting([&](const WaitingForSite&) { ++notices; });
+  const absl::Status status = fetcher.FetchShard(saved_, files_.at(0), [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("site paris"), HasSubstr("--listen")));
   EXPECT_EQ(notices, 0);
 }
 
 TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
-  ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
+  ShardFetcher fetcher({.absence_timeout = std::chrono::hours(1)});
   std::mutex mutex;
   int notices = 0;
-  recall.OnWaiting([&](const WaitingForSite&) {
+  fetcher.OnWaiting([&](const WaitingForSite&) {
     const std::lock_guard lock(mutex);
     ++notices;
   });
@@ -97,13 +97,13 @@ TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
     const std::lock_guard lock(mutex);
     return notices > 0;
   };
-  recall.AddExecutor("paris-0", "paris");
-  recall.MarkLeaving("paris-0");
-  recall.RemoveExecutor("paris-0");
-  auto brought = std::async(std::launch::async, [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); });
+  fetcher.AddExecutor("paris-0", "paris");
+  fetcher.MarkLeaving("paris-0");
+  fetcher.RemoveExecutor("paris-0");
+  auto brought = std::async(std::launch::async, [&] { return fetcher.FetchShard(saved_, files_.at(0), [] { return false; }); });
   while (!was_notified()) std::this_thread::yield();
   EXPECT_NE(brought.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "its Pod may have been drained: another comes";
-  recall.SetShutdownTimeout(std::chrono::hours(1));
+  fetcher.SetShutdownTimeout(std::chrono::hours(1));
   const absl::Status status = brought.get();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("asked to end"));
@@ -111,74 +111,74 @@ TEST_F(ShardFetcherTest, WaitsForShutDownSiteUntilRunEnds) {
 
 TEST_F(ShardFetcherTest, AllShuttingDownWhereEachHolderOfTheSitesWasOrderedToEnd) {
   constexpr std::chrono::milliseconds kNow{0};
-  ShardFetcher recall;
-  for (const char* executor : {"paris-0", "paris-1"}) recall.AddExecutor(executor, "paris");
-  recall.AddExecutor("oslo-0", "oslo");
-  recall.MarkLeaving("paris-0");
-  EXPECT_FALSE(recall.AllShuttingDown({"paris"}, kNow)) << "of one nothing is known";
-  recall.MarkLeaving("paris-1");
-  EXPECT_TRUE(recall.AllShuttingDown({"paris"}, kNow));
-  EXPECT_FALSE(recall.AllShuttingDown({"paris", "oslo"}, kNow));
-  for (const char* executor : {"paris-0", "paris-1"}) recall.RemoveExecutor(executor);
-  EXPECT_TRUE(recall.AllShuttingDown({"paris"}, kNow));
-  recall.RemoveExecutor("oslo-0");
-  EXPECT_FALSE(recall.AllShuttingDown({"oslo"}, kNow)) << "it was lost, and may come back";
-  EXPECT_FALSE(recall.AllShuttingDown({"lima"}, kNow)) << "nobody of that site was there";
+  ShardFetcher fetcher;
+  for (const char* executor : {"paris-0", "paris-1"}) fetcher.AddExecutor(executor, "paris");
+  fetcher.AddExecutor("oslo-0", "oslo");
+  fetcher.MarkLeaving("paris-0");
+  EXPECT_FALSE(fetcher.AllShuttingDown({"paris"}, kNow)) << "of one nothing is known";
+  fetcher.MarkLeaving("paris-1");
+  EXPECT_TRUE(fetcher.AllShuttingDown({"paris"}, kNow));
+  EXPECT_FALSE(fetcher.AllShuttingDown({"paris", "oslo"}, kNow));
+  for (const char* executor : {"paris-0", "paris-1"}) fetcher.RemoveExecutor(executor);
+  EXPECT_TRUE(fetcher.AllShuttingDown({"paris"}, kNow));
+  fetcher.RemoveExecutor("oslo-0");
+  EXPECT_FALSE(fetcher.AllShuttingDown({"oslo"}, kNow)) << "it was lost, and may come back";
+  EXPECT_FALSE(fetcher.AllShuttingDown({"lima"}, kNow)) << "nobody of that site was there";
 }
 
 TEST_F(ShardFetcherTest, AllShuttingDownWaitsForExecutorsThatAreEnding) {
-  ShardFetcher recall;
-  recall.AddExecutor("paris-0", "paris");
-  auto all = std::async(std::launch::async, [&] { return recall.AllShuttingDown({"paris"}, std::chrono::hours(1)); });
-  recall.MarkLeaving("paris-0");
+  ShardFetcher fetcher;
+  fetcher.AddExecutor("paris-0", "paris");
+  auto all = std::async(std::launch::async, [&] { return fetcher.AllShuttingDown({"paris"}, std::chrono::hours(1)); });
+  fetcher.MarkLeaving("paris-0");
   EXPECT_TRUE(all.get());
 }
 
 TEST_F(ShardFetcherTest, AtTheEndOfTheRunAnExecutorThatWasLostIsStillAwaited) {
-  ShardFetcher recall({.absence_timeout = std::chrono::hours(1)});
+  ShardFetcher fetcher({.absence_timeout = std::chrono::hours(1)});
   std::promise<void> notices;
-  recall.OnWaiting([&](const WaitingForSite&) { notices.set_value(); });
-  for (const char* executor : {"paris-0", "paris-1"}) recall.AddExecutor(executor, "paris");
-  recall.MarkLeaving("paris-0");
-  recall.RemoveExecutor("paris-0");
-  recall.RemoveExecutor("paris-1");
-  recall.SetShutdownTimeout(std::chrono::hours(1));
-  auto brought = std::async(std::launch::async, [&] { return recall.FetchShard(saved_, files_.at(0), [] { return false; }); });
+  fetcher.OnWaiting([&](const WaitingForSite&) { notices.set_value(); });
+  for (const char* executor : {"paris-0", "paris-1"}) fetcher.AddExecutor(executor, "paris");
+  fetcher.MarkLeaving("paris-0");
+  fetcher.RemoveExecutor("paris-0");
+  fetcher.RemoveExecutor("paris-1");
+  fetcher.SetShutdownTimeout(std::chrono::hours(1));
+  auto brought = std::async(std::launch::async, [&] { return fetcher.FetchShard(saved_, files_.at(0), [] { return false; }); });
   EXPECT_EQ(notices.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  recall.CancelWaits();
+  fetcher.CancelWaits();
   EXPECT_TRUE(absl::IsUnavailable(brought.get()));
 }
 
 TEST_F(ShardFetcherTest, WhoSendsAnotherFileFirstIsNotSilent) {
   constexpr auto kSilence = std::chrono::seconds(2);
   const auto never = [] { return false; };
-  ShardFetcher recall({.silence_timeout = kSilence, .rounds = 1});
+  ShardFetcher fetcher({.silence_timeout = kSilence, .rounds = 1});
   std::mutex mutex;
   std::vector<uint64_t> asked;
   const auto asked_so_far = [&] {
     const std::lock_guard lock(mutex);
     return asked.size();
   };
-  recall.SendBy([&](const std::string&, const v1::BrokerMessage& order) {
+  fetcher.SendBy([&](const std::string&, const v1::BrokerMessage& order) {
     const std::lock_guard lock(mutex);
     asked.push_back(order.send_shard().recall());
     return true;
   });
-  recall.AddExecutor("paris-0", "paris");
-  const auto bring = [&](const std::string& name) { return recall.FetchShard(folder_ / "step", {.name = name, .site = "paris"}, never); };
+  fetcher.AddExecutor("paris-0", "paris");
+  const auto bring = [&](const std::string& name) { return fetcher.FetchShard(folder_ / "step", {.name = name, .site = "paris"}, never); };
   auto first = std::async(std::launch::async, bring, "first");
   while (asked_so_far() < 1) std::this_thread::yield();
   auto second = std::async(std::launch::async, bring, "second");
   while (asked_so_far() < 2) std::this_thread::yield();
   {
-    const auto arrival = recall.Take("paris-0", asked[0], [] {});
+    const auto arrival = fetcher.Take("paris-0", asked[0], [] {});
     ASSERT_TRUE(arrival.ok()) << arrival.status();
     const auto until = std::chrono::steady_clock::now() + 3 * kSilence;
     while (std::chrono::steady_clock::now() < until) {
       (*arrival)->Moved();
       std::this_thread::yield();
     }
-    const auto next = recall.Take("paris-0", asked[1], [] {});
+    const auto next = fetcher.Take("paris-0", asked[1], [] {});
     ASSERT_TRUE(next.ok()) << next.status();
     (*arrival)->Done(absl::OkStatus());
     (*next)->Done(absl::OkStatus());

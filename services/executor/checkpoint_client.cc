@@ -197,13 +197,13 @@ absl::StatusOr<checkpoint::FileEntry> CheckpointClient::PutFile(uint32_t epoch, 
   return checkpoint::FileEntry{.name = file.name, .bytes = receipt.bytes(), .sha256 = sum, .tensors = file.image.tensors()};
 }
 
-absl::Status CheckpointClient::SendFile(uint64_t recall, const std::string& name, const std::string& path) {
+absl::Status CheckpointClient::SendFile(uint64_t fetch_id, const std::string& name, const std::string& path) {
   const auto give_up = std::chrono::steady_clock::now() + kFileTimeout;
-  SendAttempt sent = TrySendFile(recall, name, path);
+  SendAttempt sent = TrySendFile(fetch_id, name, path);
   // A connection that did not come about says nothing to the broker, which would wait; what broke on its way it refuses to take again.
   while (absl::IsUnavailable(sent.answer) && std::chrono::steady_clock::now() < give_up) {
     if (!Pause(kOfNoEpoch)) return absl::CancelledError("the executor ends");
-    sent = TrySendFile(recall, name, path);
+    sent = TrySendFile(fetch_id, name, path);
   }
   if (sent.read.ok()) return sent.answer;
   const bool repeats = absl::StrContains(sent.answer.message(), sent.read.message());
@@ -211,7 +211,7 @@ absl::Status CheckpointClient::SendFile(uint64_t recall, const std::string& name
   return absl::Status(sent.read.code(), absl::StrCat(sent.read.message(), "; the broker says: ", sent.answer.message()));
 }
 
-CheckpointClient::SendAttempt CheckpointClient::TrySendFile(uint64_t recall, const std::string& name, const std::string& path) {
+CheckpointClient::SendAttempt CheckpointClient::TrySendFile(uint64_t fetch_id, const std::string& name, const std::string& path) {
   const absl::StatusOr<base::SourceFile> source = base::SourceFile::Open(path, /*keep_open=*/true);
   v1::CheckpointExchange::Stub& stub = Stub();
   Call call(*this, kOfNoEpoch);
@@ -220,7 +220,7 @@ CheckpointClient::SendAttempt CheckpointClient::TrySendFile(uint64_t recall, con
   v1::ShardFilePiece piece;
   v1::ShardFileHeader& header = *piece.mutable_header();
   header.set_executor(options_.executor);
-  header.set_recall(recall);
+  header.set_recall(fetch_id);
   header.set_name(name);
   header.set_bytes(source.ok() ? source->size() : 0);
   if (!source.ok()) header.set_error(std::string(source.status().message()));

@@ -51,7 +51,7 @@ class CheckpointClient {
 
   // Sends a file of this site that the broker asked for, or why it cannot be. In whatever plan epoch. Only a broker that cannot be reached
   // is tried again. Errors: as above; those of reading the file, with what the broker says to them.
-  absl::Status SendFile(uint64_t recall, const std::string& name, const std::string& path);
+  absl::Status SendFile(uint64_t fetch_id, const std::string& name, const std::string& path);
 
   // Calls of this plan epoch and those before end, now and later.
   void Cancel(uint32_t epoch);
@@ -65,7 +65,7 @@ class CheckpointClient {
     absl::Status read;    // of the file here
     absl::Status answer;  // the broker's; Unavailable: it was not reached
   };
-  SendAttempt TrySendFile(uint64_t recall, const std::string& name, const std::string& path);
+  SendAttempt TrySendFile(uint64_t fetch_id, const std::string& name, const std::string& path);
   // Blocks; false when the epoch was cancelled meanwhile.
   bool Pause(uint32_t epoch);
 

@@ -1,4 +1,4 @@
-// Shards that stay in their sites, in one process: the broker's exchange and recall, and executors of two sites with a folder each.
+// Shards that stay in their sites, in one process: the broker's exchange and fetcher, and executors of two sites with a folder each.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -70,18 +70,18 @@ class SiteShardsTest : public ::testing::Test {
         std::make_unique<CheckpointExchange>(CheckpointExchangeOptions{.checkpoint_directory = root_,
                                                                        .total_steps = 100,
                                                                        .require_certificate = false,
-                                                                       .shard_fetcher = &recall_,
+                                                                       .shard_fetcher = &fetcher_,
                                                                        .free_bytes = [this](const std::string&) { return room_.load(); }});
     exchange_->OnProgress([this] { ++progress_; });
     exchange_->OnUnusable([this](uint32_t epoch, const std::string& path, const absl::Status& why) {
       const std::lock_guard lock(mutex_);
       unusable_.push_back(absl::StrCat(epoch, " ", fs::path(path).filename().string(), ": ", std::string(why.message())));
     });
-    recall_.OnFetched([this](const checkpoint::FileEntry& file, const std::string& executor) {
+    fetcher_.OnFetched([this](const checkpoint::FileEntry& file, const std::string& executor) {
       const std::lock_guard lock(mutex_);
       recalled_.push_back(absl::StrCat(file.name, " by ", executor));
     });
-    recall_.SendBy([this](const std::string& name, const v1::BrokerMessage& order) {
+    fetcher_.SendBy([this](const std::string& name, const v1::BrokerMessage& order) {
       ++asked_;
       if (breaks_ > 0) {
         --breaks_;
@@ -100,11 +100,11 @@ class SiteShardsTest : public ::testing::Test {
     for (const std::string name : {"paris-0", "paris-1", "tokyo-0"}) {
       executors_[name] = std::make_unique<Executor>(address_, name, SiteFolder(name));
     }
-    recall_.AddExecutor("paris-0", "paris");
-    recall_.AddExecutor("tokyo-0", "tokyo");
+    fetcher_.AddExecutor("paris-0", "paris");
+    fetcher_.AddExecutor("tokyo-0", "tokyo");
   }
   ~SiteShardsTest() override {
-    recall_.Close();
+    fetcher_.Close();
     exchange_->Close();
     for (const auto& [name, executor] : executors_) executor->client.Cancel(std::numeric_limits<uint32_t>::max());
     executors_.clear();
@@ -173,9 +173,9 @@ class SiteShardsTest : public ::testing::Test {
   std::mutex mutex_;
   std::vector<std::string> unusable_, recalled_;
   std::set<std::string> mute_;
-  ShardFetcher recall_{{.absence_timeout = std::chrono::milliseconds(0),
-                        .silence_timeout = std::chrono::milliseconds(2000),
-                        .round_pause = std::chrono::milliseconds(1)}};
+  ShardFetcher fetcher_{{.absence_timeout = std::chrono::milliseconds(0),
+                         .silence_timeout = std::chrono::milliseconds(2000),
+                         .round_pause = std::chrono::milliseconds(1)}};
   std::unique_ptr<CheckpointExchange> exchange_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
@@ -244,7 +244,7 @@ TEST_F(SiteShardsTest, ReportsUnreadableSiteFileWithoutBlockingOthers) {
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("paris-0: "), HasSubstr(path), HasSubstr("symbolic links")));
   const auto next = checkpoint::CheckpointReader::Open(saved, checkpoint::SiteFilesPolicy::kSkip)->files_in_other_sites().at(1);
-  const absl::Status brought = recall_.FetchShard(saved, next, [] { return false; });
+  const absl::Status brought = fetcher_.FetchShard(saved, next, [] { return false; });
   EXPECT_TRUE(brought.ok()) << brought;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "far from the patience with a broker that is away";
 }
@@ -297,12 +297,12 @@ TEST_F(SiteShardsTest, AFileThatStopsBeingReadableIsReportedInTheReadersWords) {
 
 TEST_F(SiteShardsTest, ASiteWithoutExecutorsIsWaitedForOnceAndNotAgain) {
   const std::string saved = Save(20);
-  recall_.RemoveExecutor("paris-0");
+  fetcher_.RemoveExecutor("paris-0");
   const absl::Status status = Restore("tokyo-0", saved).status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(status.message(), AllOf(HasSubstr("site paris"), HasSubstr("no executor of that site")));
   EXPECT_THAT(unusable_, SizeIs(1));
-  recall_.AddExecutor("paris-1", "paris");
+  fetcher_.AddExecutor("paris-1", "paris");
   EXPECT_TRUE(Restore("tokyo-0", saved).ok()) << "another of the site has come";
   EXPECT_THAT(recalled_, ElementsAre(HasSubstr("by paris-1"), HasSubstr("by paris-1")));
 }
@@ -310,7 +310,7 @@ TEST_F(SiteShardsTest, ASiteWithoutExecutorsIsWaitedForOnceAndNotAgain) {
 TEST_F(SiteShardsTest, WhoIsSilentIsPassedOverForAnotherOfItsSite) {
   const std::string saved = Save(20);
   mute_.insert("paris-0");
-  recall_.AddExecutor("paris-1", "paris");
+  fetcher_.AddExecutor("paris-1", "paris");
   const auto read = Restore("tokyo-0", saved);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(*read, ElementsAre(20010, 20110));
@@ -325,7 +325,7 @@ TEST_F(SiteShardsTest, AConnectionThatBreaksSaysNothingAboutTheFile) {
   const checkpoint::FileEntry residuals =
       checkpoint::CheckpointReader::Open(saved, checkpoint::SiteFilesPolicy::kSkip)->files_in_other_sites().at(0);
   breaks_ = 100;
-  const absl::Status broken = recall_.FetchShard(saved, residuals, [] { return false; });
+  const absl::Status broken = fetcher_.FetchShard(saved, residuals, [] { return false; });
   EXPECT_TRUE(absl::IsUnavailable(broken)) << broken << ": a copy of the checkpoint is tried again";
   EXPECT_THAT(broken.message(), AllOf(HasSubstr("site paris"), HasSubstr("paris-0: it is not connected")));
 }
@@ -380,7 +380,7 @@ TEST_F(SiteShardsTest, AReplicaIsWholeWithFilesOfAllSites) {
     mirror.GatherBy([&](const std::string& folder, const std::vector<checkpoint::FileEntry>& files, const std::stop_token& stop,
                         const std::function<void()>& moved) {
       for (const checkpoint::FileEntry& file : files) {
-        const absl::Status brought = recall_.FetchShard(
+        const absl::Status brought = fetcher_.FetchShard(
             folder, file, [&stop] { return stop.stop_requested(); }, moved);
         if (!brought.ok()) return brought;
       }
