@@ -70,7 +70,7 @@ TEST(CodecBackoffsTest, WarningIsGivenOncePerEpoch) {
 TEST(CodecBackoffsTest, NumbersThatAreNotFiniteRuleCompressionOutTheSecondTime) {
   CodecBackoffs codecs({.checkpoints = true});
   ActionQueue queue;
-  const Ended ended{.name = "b0", .status = absl::InvalidArgumentError("nan"), .not_finite = true};
+  const StageEnded ended{.name = "b0", .status = absl::InvalidArgumentError("nan"), .not_finite = true};
   EXPECT_TRUE(codecs.OnNotFinite(ended, "stage 1 on b0: nan", 12, CompressedPlan(), queue));
   EXPECT_THAT(Of<EmitEvent>(queue.Take()).back().message, HasSubstr("stage 1 on b0: nan; compression backs off from int4 to "));
   EXPECT_TRUE(codecs.OnNotFinite(ended, "stage 1 on b0: nan", 12, CompressedPlan(), queue));

@@ -61,7 +61,7 @@ TEST(RunStateTest, ReportsCountOnlyFromTheExecutorOfTheStage) {
     ignored(StageEnded{.epoch = 1, .name = name, .last_step = 100}, "no stage");
     ignored(StageEnded{.epoch = 1, .name = name, .status = absl::DataLossError("nan")}, "no stage");
   }
-  const Ended beyond{.epoch = 1, .name = "a0", .last_step = 101};
+  const StageEnded beyond{.epoch = 1, .name = "a0", .last_step = 101};
   EXPECT_FALSE(run.state.IsCurrent(beyond));
   ignored(beyond, "a step that the run does not have");
   run.SaveShards(100);
