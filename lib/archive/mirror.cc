@@ -96,11 +96,11 @@ void Mirror::Work() {
     if (stop.stop_requested()) return;
     const bool damaged = absl::IsDataLoss(status);  // here: another try changes nothing
     // Before it counts as done: who waits for it in Finish() has heard of it.
-    if (options_.tell && !gone && (status.ok() || damaged || !reported)) {
+    if (options_.on_event && !gone && (status.ok() || damaged || !reported)) {
       const std::string sentence =
           absl::StrCat("the copy of step ", next.step, " to ", target_->name(), " failed: ", std::string(status.message()),
                        damaged ? "; it is passed over" : "; training goes on, and it is tried again until it works");
-      options_.tell({.copied = status.ok(), .step = next.step, .message = status.ok() ? where : sentence});
+      options_.on_event({.copied = status.ok(), .step = next.step, .message = status.ok() ? where : sentence});
     }
     base::UniqueLock lock(mutex_);
     last_error_ = status;

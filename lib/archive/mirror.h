@@ -37,7 +37,7 @@ struct MirrorOptions {
   absl::Duration initial_backoff = absl::Seconds(1);
   absl::Duration max_backoff = absl::Minutes(1);
   // From the mirror's thread; must not block for long. What has been copied is reported before Finish() returns.
-  std::function<void(const MirrorEvent&)> tell;
+  std::function<void(const MirrorEvent&)> on_event;
   // Likewise: what is tried again within a copy, and why.
   std::function<void(const std::string& sentence)> retried;
 };

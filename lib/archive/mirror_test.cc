@@ -26,7 +26,7 @@ class MirrorTest : public ::testing::Test {
   std::unique_ptr<Mirror> Make(MirrorOptions options = {}) {
     options.initial_backoff = absl::Milliseconds(1);
     options.max_backoff = absl::Milliseconds(5);
-    options.tell = [this](const MirrorEvent& news) {
+    options.on_event = [this](const MirrorEvent& news) {
       const std::lock_guard lock(mutex_);
       news_.push_back(news);
       said_.notify_all();
@@ -73,7 +73,7 @@ TEST_F(MirrorTest, WhoWaitsHasHeardOfAllThatIsThere) {
   std::atomic<bool> heard = false, waited_for = false;
   Mirror* self = nullptr;
   Mirror mirror([this](Transfer) { return std::make_unique<FolderMirrorTarget>(folder_ / "elsewhere", Transfer{}); },
-                {.tell = [&](const MirrorEvent&) {
+                {.on_event = [&](const MirrorEvent&) {
                   waited_for = self->behind();  // as long as it is, Finish() waits
                   heard = true;
                 }});

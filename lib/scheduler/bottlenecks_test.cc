@@ -139,7 +139,7 @@ TEST(BottlenecksTest, BothDirectionsOfALatencyAreOneBottleneck) {
 }
 
 TEST(BottlenecksTest, BothDirectionsOfASharedLinkAreOneBottleneck) {
-  // Stages 0 and 1 at one site, 2 at another: a skip from 0 to 2 shares the line of 1 and 2.
+  // Stages 0 and 1 at one site, 2 at another: a skip from 0 to 2 shares the link of 1 and 2.
   PipelineInput input;
   input.micro_batches = 4;
   input.stages.assign(3, {.forward_s = 0.1, .backward_s = 0.1, .in_flight = 4});

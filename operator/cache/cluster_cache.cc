@@ -75,22 +75,22 @@ ClusterCache::ClusterCache(std::string name, const std::string& origin, kube::He
       pod_writes_(pods_, clock),
       owner_config_map_writes_(owner_config_maps_, clock),
       inventory_(name_, origin, pods_, reads, clock, metrics, std::move(on_capacity_increase), limits) {
-  const auto tell = [changed = std::move(changed)](const kube::InformerEvent& event, const kube::Object& object, const JobRefPtr& job) {
+  const auto notify = [changed = std::move(changed)](const kube::InformerEvent& event, const kube::Object& object, const JobRefPtr& job) {
     if (job != nullptr) changed({object.meta.ns, job->name}, !event.initial && !event.resync);
   };
   pods_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsPod(object).job); });
   owner_config_maps_.AddIndex(kByJob, [](const kube::Object& object) { return UidOf(AsOwnerConfigMap(object).job()); });
-  pods_.AddHandler([this, tell](const kube::InformerEvent& event) {
+  pods_.AddHandler([this, notify](const kube::InformerEvent& event) {
     if (event.kind == kube::InformerEvent::Kind::kDeleted) KeepReport(event);
-    tell(event, Known(event), AsPod(Known(event)).job);
+    notify(event, Known(event), AsPod(Known(event)).job);
   });
-  owner_config_maps_.AddHandler([this, tell](const kube::InformerEvent& event) {
+  owner_config_maps_.AddHandler([this, notify](const kube::InformerEvent& event) {
     const CachedOwnerConfigMap& owner_config_map = AsOwnerConfigMap(Known(event));
     if (event.kind == kube::InformerEvent::Kind::kDeleted) {
       if (const auto job = JobOf(owner_config_map.View()); job.has_value()) ForgetReport(*job);
     }
     Remember(owner_config_map);  // again: ForgetOwnerConfigMapsWithoutPods() may have looked between its arrival and now
-    tell(event, owner_config_map, owner_config_map.job());
+    notify(event, owner_config_map, owner_config_map.job());
   });
 }
 

@@ -150,7 +150,7 @@ class JobReconciler::Pass {
       status = BuildStatus(view_, {.job = {}, .identity = view_.identity, .now = owner_.clock_.Now(), .persisted = decision.persisted},
                            decision, std::nullopt);
     }
-    const absl::Status written = Tell(status);
+    const absl::Status written = WriteStatus(status);
     return written.ok() ? ReconcileResult::TerminalError(why) : ReconcileResult::Failed(written);
   }
 
@@ -424,10 +424,10 @@ class JobReconciler::Pass {
   absl::Status WriteStatus(const lifecycle::Observation& seen, const lifecycle::Decision& decision) {
     const std::optional<lifecycle::Progress> progress =
         NewestProgress(seen, decision.persisted, ask_, owner_.hub_.LastReportOf(view_.identity));
-    return Tell(BuildStatus(view_, seen, decision, progress));
+    return WriteStatus(BuildStatus(view_, seen, decision, progress));
   }
 
-  absl::Status Tell(const kubeapi::FusionJobStatus& status) {
+  absl::Status WriteStatus(const kubeapi::FusionJobStatus& status) {
     if (status == view_.status) return absl::OkStatus();
     FUSIONLLM_RETURN_IF_ERROR(writes_.ApplyStatus(status));
     if (owner_.options_.metrics != nullptr) owner_.options_.metrics->WroteStatus(manifests::kFusionJobs.plural);

@@ -11,11 +11,11 @@ ConnectMetrics::ConnectMetrics(metrics::Registry& registry)
   registry.AddCallbackGauge({.name = "cluster_next_attempt_timestamp_seconds",
                              .help = "When a FusionCluster that is not connected is tried next; in the past for long: an attempt hangs.",
                              .labels = {"cluster"}},
-                            [this](const metrics::Registry::Emit& tell) {
+                            [this](const metrics::Registry::Emit& emit) {
                               const base::MutexLock lock(mutex_);
                               for (const auto& [name, known] : clusters_) {
                                 if (known.connected || known.next == absl::InfinitePast()) continue;
-                                tell(absl::ToDoubleSeconds(known.next - absl::UnixEpoch()), {name});
+                                emit(absl::ToDoubleSeconds(known.next - absl::UnixEpoch()), {name});
                               }
                             });
 }

@@ -81,11 +81,11 @@ kube::ReconcileResult TokenRenewal::Reconcile(const std::string& cluster, const 
   // Another member may stand behind it, and this one's connection is made again in a moment.
   if (registered.text != kubeconfig) return kube::ReconcileResult::RequeueAfter(kMinRetry);
   if (!registered.asked && !registered.by_fusionctl) {
-    Tell(cluster, {});
+    Report(cluster, {});
     return kube::ReconcileResult::RequeueAfter(kRecheck);
   }
   const auto not_renewable = [&](const std::string& what) {
-    Tell(cluster, {.managed = true, .reason = "NotRenewable", .message = absl::StrCat("its token ", what, ": ", kAddAgain)});
+    Report(cluster, {.managed = true, .reason = "NotRenewable", .message = absl::StrCat("its token ", what, ": ", kAddAgain)});
     return kube::ReconcileResult::RequeueAfter(kRecheck);
   };
   if (!registered.asked) return not_renewable("is of an earlier release");
@@ -96,8 +96,8 @@ kube::ReconcileResult TokenRenewal::Reconcile(const std::string& cluster, const 
   if (token.secret.empty()) return not_renewable("is bound to no Secret, whose deletion would end it");
   const absl::Duration until = token.issued_at + LifeOf(token) / 2 - clock_.Now();
   if (until <= absl::ZeroDuration()) return Renew(cluster, registered, member, stop);
-  Tell(cluster,
-       {.managed = true, .renewed = true, .reason = "Renewed", .message = absl::StrCat("until ", kube::TimeText(*token.expires_at))});
+  Report(cluster,
+         {.managed = true, .renewed = true, .reason = "Renewed", .message = absl::StrCat("until ", kube::TimeText(*token.expires_at))});
   return kube::ReconcileResult::RequeueAfter(std::min(until, kRecheck));
 }
 
@@ -122,7 +122,7 @@ kube::ReconcileResult TokenRenewal::Renew(const std::string& cluster, const Regi
   }
   const std::string until = absl::StrCat("until ", kube::TimeText(*kube::ReadServiceAccountToken(*token)->expires_at));
   base::Log(base::LogLevel::kInfo, absl::StrCat("cluster ", cluster, ": has a new token, ", until));
-  Tell(cluster, {.managed = true, .renewed = true, .reason = "Renewed", .message = until});
+  Report(cluster, {.managed = true, .renewed = true, .reason = "Renewed", .message = until});
   return kube::ReconcileResult::RequeueAfter(kMinInterval);
 }
 
@@ -158,11 +158,11 @@ kube::ReconcileResult TokenRenewal::Failed(const std::string& cluster, const kub
   const std::string message = absl::StrCat("its token, until ", kube::TimeText(*token.expires_at),
                                            ", cannot be renewed: ", base::TruncateUtf8(std::string(why.message()), kMaxReasonBytes));
   base::Log(base::LogLevel::kWarning, absl::StrCat("cluster ", cluster, ": ", message));
-  Tell(cluster, {.managed = true, .reason = "RenewalFailed", .message = message});
+  Report(cluster, {.managed = true, .reason = "RenewalFailed", .message = message});
   return kube::ReconcileResult::RequeueAfter(std::min(kMinRetry * (1 << std::min(failures, 10)), kMaxRetry));
 }
 
-void TokenRenewal::Tell(const std::string& cluster, TokenFinding finding) {
+void TokenRenewal::Report(const std::string& cluster, TokenFinding finding) {
   {
     const base::MutexLock lock(mutex_);
     std::optional<TokenFinding>& kept = states_[cluster].finding;

@@ -66,7 +66,7 @@ class TokenRenewal {
   absl::StatusOr<std::string> NewToken(const Registered& registered, kube::ApiClient& member, const std::stop_token& stop) const;
   absl::Status Write(const Registered& registered, const std::string& token, const std::stop_token& stop);
   kube::ReconcileResult Failed(const std::string& cluster, const kube::ServiceAccountToken& token, const absl::Status& why);
-  void Tell(const std::string& cluster, TokenFinding finding);
+  void Report(const std::string& cluster, TokenFinding finding);
 
   const std::string ns_;
   kube::ApiClient& hub_;

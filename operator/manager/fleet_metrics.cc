@@ -33,36 +33,36 @@ void FleetMetrics::ForEachJob(const Use& use) const {
 
 FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clusters)
     : read_jobs_(std::move(jobs)), read_clusters_(std::move(clusters)) {
-  using Tell = metrics::Registry::Emit;
+  using Emit = metrics::Registry::Emit;
   registry.AddCallbackGauge(
       {"jobs",
        "FusionJobs by state: Pending, Queued, Starting, Running, Restarting, Suspending, Suspended, Complete, Failed, Deleting.",
        {"state"}},
-      [this](const Tell& tell) {
+      [this](const Emit& emit) {
         std::map<std::string, int> counts;
         for (const lifecycle::JobState state : kStates) counts[lifecycle::Name(state)] = 0;  // a state without jobs is a fact, too
         ForEachJob([&](const cache::JobView&, const std::string& state) { ++counts[state]; });
-        for (const auto& [state, count] : counts) tell(count, {state});
+        for (const auto& [state, count] : counts) emit(count, {state});
       });
   registry.AddCallbackGauge(
-      {"job_info", "Always 1, for each FusionJob; state is that of its status.", With(kJobLabels, "state")}, [this](const Tell& tell) {
-        ForEachJob([&](const cache::JobView& job, const std::string& state) { tell(1, {job.identity.ns, job.identity.name, state}); });
+      {"job_info", "Always 1, for each FusionJob; state is that of its status.", With(kJobLabels, "state")}, [this](const Emit& emit) {
+        ForEachJob([&](const cache::JobView& job, const std::string& state) { emit(1, {job.identity.ns, job.identity.name, state}); });
       });
   registry.AddCallbackGauge({"job_restarts", "Times that the FusionJob as a whole was started again.", kJobLabels},
-                            [this](const Tell& tell) {
+                            [this](const Emit& emit) {
                               ForEachJob([&](const cache::JobView& job, const std::string&) {
-                                tell(static_cast<double>(job.status.restarts), {job.identity.ns, job.identity.name});
+                                emit(static_cast<double>(job.status.restarts), {job.identity.ns, job.identity.name});
                               });
                             });
   registry.AddCallbackGauge(
       {"job_executors",
        "Executors of the FusionJob while it is not over: wanted (where its spec says how many), active (there is a Pod), ready.",
        With(kJobLabels, "kind")},
-      [this](const Tell& tell) {
+      [this](const Emit& emit) {
         ForEachJob([&](const cache::JobView& job, const std::string&) {
           if (job.status.completion_time.has_value()) return;
           const auto executors = [&](const char* kind, int64_t count) {
-            tell(static_cast<double>(count), {job.identity.ns, job.identity.name, kind});
+            emit(static_cast<double>(count), {job.identity.ns, job.identity.name, kind});
           };
           if (job.job.ok() && job.job->spec.executors.replicas.has_value()) executors("wanted", *job.job->spec.executors.replicas);
           executors("active", job.status.replicas);
@@ -72,15 +72,15 @@ FleetMetrics::FleetMetrics(metrics::Registry& registry, Jobs jobs, Clusters clus
   registry.AddCallbackGauge({"cluster_connected",
                              "1: the watches on the FusionCluster are alive; 0: it cannot be reached or its credentials are refused.",
                              {"cluster"}},
-                            [this](const Tell& tell) {
+                            [this](const Emit& emit) {
                               for (const auto& [name, connection_state] : read_clusters_())
-                                tell(connection_state.connected ? 1 : 0, {name});
+                                emit(connection_state.connected ? 1 : 0, {name});
                             });
   registry.AddCallbackGauge(
       {"cluster_disconnected_seconds", "Since the FusionCluster's status says that it cannot be worked with; 0: it can.", {"cluster"}},
-      [this](const Tell& tell) {
+      [this](const Emit& emit) {
         for (const auto& [name, connection_state] : read_clusters_())
-          tell(absl::ToDoubleSeconds(connection_state.disconnected_for), {name});
+          emit(absl::ToDoubleSeconds(connection_state.disconnected_for), {name});
       });
 }
 

@@ -31,7 +31,7 @@ void CheckpointMirrors::Add(const std::string& path, bool first, int64_t keep, i
         objectstore::StoreOptions{.progress = transfer.progress, .stop = transfer.stop, .retried = transfer.retried});
   };
   archive::MirrorOptions options{.keep = keep, .every_steps = every_steps};
-  options.tell = [this, first](const archive::MirrorEvent& news) {
+  options.on_event = [this, first](const archive::MirrorEvent& news) {
     if (first && news.copied && kept_) kept_(news.step);
     if (emit_) emit_({.reason = news.copied ? "CheckpointCopied" : "CheckpointCopyFailed", .step = news.step, .message = news.message});
   };
